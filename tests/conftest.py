@@ -1,0 +1,23 @@
+"""Shared by all tests: strict numerics, and the way to real data."""
+
+import os
+import pathlib
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_platforms", "cpu")
+
+
+@pytest.fixture(scope="session")
+def test_data() -> pathlib.Path:
+    """The folder of real data; tests that need it are skipped, with the reason, where it is absent."""
+    default = pathlib.Path(__file__).parents[2] / "shared" / "data"
+    folder = pathlib.Path(os.environ.get("BERT_JAX_TEST_DATA", default))
+    if not folder.is_dir():
+        reason = f"no test data at {folder}: set BERT_JAX_TEST_DATA to its folder"
+        if os.environ.get("BERT_JAX_REQUIRE_TEST_DATA") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return folder
