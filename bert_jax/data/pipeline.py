@@ -1,0 +1,325 @@
+"""Batches of token ids, each a pure function of (text, seed, step).
+
+An example is a window of the text, a packed row of windows or a pair of sentence runs. Example
+number step * B + row of a run is turned into an epoch and an index by a permutation that is computed
+and not stored; the example's random numbers come from a generator keyed by (seed, epoch, index).
+So a batch can be made at any step, at the same cost, by any process, and rows alone as well.
+
+Letters: B rows of a global batch, S tokens a row, R rows that are made here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from ml_collections import ConfigDict
+from numpy.random.bit_generator import ISeedSequence
+
+from bert_jax.data.packing import Packing
+from bert_jax.data.pairs import Pairs
+
+_ROUNDS = 8  # of the Feistel network; 4 suffice in theory for large n, small n need more
+
+
+class Objective(Protocol):
+    """What an objective adds to a batch."""
+
+    name: str
+
+    def features(
+        self, batch: dict[str, np.ndarray], generators: Sequence[np.random.Generator]
+    ) -> dict[str, np.ndarray]:
+        """Returns new and replaced entries of a batch; `generators` has one a row."""
+        ...
+
+
+class _Key(ISeedSequence):
+    """Hands its words over as the key: Philox(key=...) itself first asks the system for entropy."""
+
+    def __init__(self, *words: int) -> None:
+        self._words = np.array(words, np.uint64)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return self._words
+
+
+def generators(seed: int, stream: str, epoch: np.ndarray, index: np.ndarray) -> list[np.random.Generator]:
+    """Returns one random generator an example, that depends on nothing but these values.
+
+    Args:
+      seed: of the run.
+      stream: what the numbers are for; other streams are independent.
+      epoch, index: (R,) int: of each example.
+    """
+    key = _Key(seed, zlib.crc32(stream.encode()))
+    counters = np.zeros((len(index), 4), np.uint64)  # the two low words count the numbers drawn
+    counters[:, 2], counters[:, 3] = epoch, index
+    return [np.random.Generator(np.random.Philox(key, counter=counter)) for counter in counters]
+
+
+def order(g: np.ndarray, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns epoch and index, (R,) int64 each, of the g-th examples of a run over n examples.
+
+    Each epoch visits every index once, in an order of its own. The permutation is a Feistel network
+    over a * b >= n numbers, walked on until the number is below n (Black and Rogaway 2002): memory
+    and time do not depend on n or g. (tf.random.experimental.index_shuffle serves the same end, but
+    knows only a few hundred orders of a small n, and does not take every index as often as another.)
+
+    Args:
+      g: (R,) int: global numbers of examples, 0 at the run's start.
+      n: number of examples in an epoch.
+      seed: of the orders.
+    """
+    epoch, value = np.divmod(np.asarray(g, np.int64), n)
+    key = _mix(_mix(np.full(epoch.shape, seed, np.uint64)) ^ epoch.astype(np.uint64))
+    width = math.isqrt(n - 1) + 1
+    height = -(-n // width)
+    value = value.astype(np.uint64)
+    walking = np.arange(value.size)
+    while walking.size:
+        high, low = np.divmod(value[walking], np.uint64(width))
+        for number in range(_ROUNDS):
+            round_key = key[walking] + np.uint64(number)
+            low = (low + _mix(high ^ _mix(round_key))) % np.uint64(width)
+            high = (high + _mix(low ^ _mix(~round_key))) % np.uint64(height)
+        value[walking] = high * np.uint64(width) + low
+        walking = walking[value[walking] >= n]
+    return epoch, value.astype(np.int64)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The output function of SplitMix64 (Steele et al. 2014): (R,) uint64 to (R,) uint64."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def windows(borders: np.ndarray, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cuts spans of the token stream into windows; every token is in exactly one.
+
+    Args:
+      borders: (n + 1,) int64: where the spans start, and the last one's end. Empty spans give none.
+      tokens: most tokens in a window.
+
+    Returns:
+      starts, lengths: (N,) int64.
+    """
+    borders = np.asarray(borders, np.int64)
+    count = -(-np.diff(borders) // tokens)
+    number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    starts = np.repeat(borders[:-1], count) + number * tokens
+    return starts, np.minimum(np.repeat(borders[1:], count) - starts, tokens)
+
+
+class Examples:
+    """The examples of a prepared split.
+
+    Attributes:
+      num_examples: examples of an epoch, or of the evaluation.
+      batch_size: B.
+    """
+
+    def __init__(
+        self,
+        split: Any,
+        tokenizer: Any,
+        config: ConfigDict,
+        *,
+        objectives: Sequence[Objective],
+        batch_size: int,
+        train: bool,
+    ) -> None:
+        """Lays out the examples.
+
+        Args:
+          split: an open `shards.Split`.
+          tokenizer: the `tokenizer.Tokenizer` that the text was prepared with.
+          config: the whole config; `data`, `objective.nsp`, `seed` and `train.eval_rows` are read.
+          objectives: what adds masks and labels; each has random numbers of its own, by its name.
+          batch_size: B, rows of a global batch.
+          train: shuffled anew in every epoch, without end; or once and in order, always with the
+            same masks, at most `train.eval_rows` examples, evenly spread.
+
+        Raises:
+          ValueError: the split has no example, or cannot give pairs.
+        """
+        self._split, self._tokenizer, self._objectives = split, tokenizer, list(objectives)
+        self._seed, self._train, self.batch_size = config.seed, train, batch_size
+        self._seq_len = config.data.seq_len
+        self._pairs: Pairs | None = None
+        self._packing: Packing | None = None
+        if config.objective.nsp.weight:
+            share = config.objective.nsp.short_share
+            self._pairs = Pairs(split.sentences, split.documents, self._seq_len, share)
+            self._total = self._pairs.num_examples
+        else:
+            borders = split.sentences if config.data.unit == "sentence" else split.sentences[split.documents]
+            self._starts, self._lengths = windows(borders, self._seq_len - 2)
+            self._total = len(self._starts)
+            if config.data.packing:
+                self._packing = Packing(self._lengths, self._seq_len, config.data.max_packed, self._seed)
+                self._total = self._packing.num_rows
+        if not self._total:
+            name = "training" if train else "evaluation"
+            raise ValueError(f"the {name} split has no text: give more, or another data.eval_fraction")
+        limit = 0 if train else config.train.eval_rows
+        self.num_examples = min(self._total, limit) if limit else self._total
+
+    @property
+    def fill_share(self) -> float:
+        """Share of the tokens of an epoch's rows that is not padding, if it is known without drawing pairs."""
+        if self._pairs:
+            return math.nan
+        if self._packing:
+            return self._packing.fill_share
+        return (int(self._lengths.sum()) / len(self._lengths) + 2) / self._seq_len
+
+    def num_eval_batches(self, limit_rows: int = 0) -> int:
+        """Returns the batches of an evaluation of all examples, or of the first `limit_rows` of them."""
+        rows = min(self.num_examples, limit_rows) if limit_rows else self.num_examples
+        return -(-rows // self.batch_size)
+
+    def batch(self, step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the given rows of the batch of a step, whatever was asked for before.
+
+        Rows after the end of an evaluation are padding: segment_ids 0 and every weight 0.
+
+        Args:
+          step: number of the batch, from 0.
+          rows: (R,) int: row numbers in the global batch, below B.
+        """
+        g = step * self.batch_size + np.asarray(rows, np.int64)
+        if self._train:
+            epoch, index = order(g, self._total, self._seed)
+            valid = None
+        else:
+            valid = g < self.num_examples
+            epoch = np.zeros(len(g), np.int64)
+            index = np.where(valid, g, 0) * self._total // self.num_examples
+        phase = "train" if self._train else "eval"
+        batch = self._rows(epoch, index, phase)
+        for objective in self._objectives:
+            random = generators(self._seed, f"{phase} {objective.name}", epoch, index)
+            batch = batch | objective.features(batch, random)
+        if valid is not None and not valid.all():
+            batch = {key: _blank(key, value, valid, self._tokenizer.pad_id) for key, value in batch.items()}
+        return batch
+
+    def _rows(self, epoch: np.ndarray, index: np.ndarray, phase: str) -> dict[str, np.ndarray]:
+        if self._pairs:
+            random = generators(self._seed, f"{phase} pairs", epoch, index)
+            spans = self._pairs.spans(index, random)
+            batch = self._lay_out(
+                np.stack([spans.a_start, spans.b_start], axis=1).ravel(),
+                np.stack([spans.a_length, spans.b_length], axis=1).ravel(),
+                np.full(len(index), 2),
+                pairs=True,
+            )
+            return batch | {"nsp_labels": spans.labels}
+        if self._packing:
+            numbers, counts = self._packing.windows(epoch, index)
+            return self._lay_out(self._starts[numbers], self._lengths[numbers], counts)
+        return self._lay_out(self._starts[index], self._lengths[index], np.ones(len(index), np.int64))
+
+    def _lay_out(
+        self, starts: np.ndarray, lengths: np.ndarray, counts: np.ndarray, pairs: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Writes spans of text into rows, counts[r] of them into row r, each with [CLS] and [SEP].
+
+        Of a pair, the second span has no [CLS]: both are one unit, and differ in type.
+        """
+        tok, shape = self._tokenizer, (len(counts), self._seq_len)
+        row = np.repeat(np.arange(len(counts)), counts)
+        number = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)  # within the row
+        head = (number == 0) if pairs else np.ones(len(starts), bool)
+        sizes = lengths + 1 + head
+        ends = np.cumsum(sizes)
+        before = np.concatenate([[0], ends])  # tokens of all spans before each
+        in_row = before[:-1] - before[np.repeat(np.cumsum(counts) - counts, counts)]
+        flat = np.full(ends[-1] if len(ends) else 0, tok.sep_id, np.int32)
+        for start, length, at in zip(
+            starts.tolist(), lengths.tolist(), (before[:-1] + head).tolist(), strict=True
+        ):
+            flat[at : at + length] = self._split.read(start, start + length)
+        flat[before[:-1][head]] = tok.cls_id
+        offset = np.arange(len(flat)) - np.repeat(before[:-1], sizes)
+        target = np.repeat(row * self._seq_len + in_row, sizes) + offset
+        batch = {
+            "tokens": np.full(shape, tok.pad_id, np.int32),
+            "segment_ids": np.zeros(shape, np.int32),
+            "positions": np.zeros(shape, np.int32),
+            "type_ids": np.zeros(shape, np.int32),
+        }
+        batch["tokens"].flat[target] = flat
+        batch["segment_ids"].flat[target] = np.repeat(np.ones_like(number) if pairs else number + 1, sizes)
+        batch["positions"].flat[target] = offset + np.repeat(in_row, sizes) if pairs else offset
+        if pairs:
+            batch["type_ids"].flat[target] = np.repeat(number, sizes)
+        return batch
+
+
+def _blank(key: str, value: np.ndarray, valid: np.ndarray, pad_id: int) -> np.ndarray:
+    keep = valid.reshape((-1,) + (1,) * (value.ndim - 1))
+    return np.where(keep, value, np.asarray(pad_id if key == "tokens" else 0, value.dtype))
+
+
+class Batches(Protocol):
+    """Anything that makes the rows of a step's batch."""
+
+    def batch(self, step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the given rows of the batch of a step."""
+        ...
+
+
+def dataset(
+    examples: Batches, start: int, stop: int, rows: np.ndarray, workers: int = 0, prefetch: int = 4
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the batches of steps start .. stop - 1, made ahead by tf.data.
+
+    Args:
+      examples: makes batches, `Examples` for one; all of them have the same keys, types and shapes.
+      start, stop: steps.
+      rows: (R,) int: the rows of the global batch that this process needs.
+      workers: threads that make batches; 0 is one a core.
+      prefetch: batches made ahead.
+
+    Raises:
+      Whatever `examples.batch` raises, as it raised it.
+    """
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):  # too late if TensorFlow runs already
+        tf.config.set_visible_devices([], "GPU")
+    if start >= stop:
+        return
+    like = examples.batch(start, rows)
+    names = list(like)
+    errors: list[Exception] = []
+
+    def make(step: np.ndarray) -> list[np.ndarray]:
+        try:
+            batch = examples.batch(int(step), rows)
+        except Exception as error:
+            errors.append(error)
+            raise
+        return [batch[name] for name in names]
+
+    def load(step: Any) -> dict[str, Any]:
+        values = tf.numpy_function(make, [step], [like[name].dtype for name in names], stateful=False)
+        return {name: tf.ensure_shape(v, like[name].shape) for name, v in zip(names, values, strict=True)}
+
+    steps = tf.data.Dataset.range(start, stop)
+    data = steps.map(load, num_parallel_calls=workers or os.cpu_count() or 1, deterministic=True)
+    try:
+        yield from data.prefetch(prefetch).as_numpy_iterator()
+    except tf.errors.OpError:
+        if errors:
+            raise errors[0] from None
+        raise
