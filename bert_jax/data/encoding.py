@@ -1,0 +1,241 @@
+"""What every tokenizer here offers, whatever its algorithm: special tokens, encodings, saving, digests."""
+
+import abc
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from etils import epath
+
+# Names under which published vocabularies keep their special tokens, by role; the first one present is taken.
+PADDING = ("[PAD]", "<pad>")
+UNKNOWN = ("[UNK]", "<unk>")
+MASK = ("[MASK]", "<mask>")
+# Start and end are chosen as a pair, so that no sequence opens as BERT's and closes as another system's.
+BOUNDARIES = (("[CLS]", "[SEP]"), ("[SOS]", "[EOS]"), ("<s>", "</s>"))
+KNOWN_SPECIALS = frozenset((*PADDING, *UNKNOWN, *MASK, *(name for pair in BOUNDARIES for name in pair)))
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class VocabularyError(ValueError):
+    """A vocabulary that cannot be read, trained or used; the message names the broken rule and the mend."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Specials:
+    """Names of the special tokens of a vocabulary."""
+
+    pad: str
+    unk: str
+    cls: str
+    sep: str
+    mask: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """A text, or a pair of texts, as tokens. All four lists have the same length.
+
+    Attributes:
+      ids: token ids.
+      type_ids: 0 for the first text with its [CLS] and [SEP], 1 for the second with its [SEP].
+      tokens: the vocabulary's strings (SentencePiece: the text's own characters for an unknown token).
+      offsets: (start, end) in characters of the original text of the token's own part (so of `pair` where
+        type_ids is 1, counted from its own start); None for special tokens that the tokenizer added.
+    """
+
+    ids: list[int]
+    type_ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int] | None]
+
+
+def without_surrogates(text: str) -> str:
+    """Puts U+FFFD for each lone surrogate (they have no UTF-8 form); the number of characters stays."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def find_specials(present: set[str], named: dict[str, str], origin: str) -> Specials:
+    """Chooses the special tokens of a vocabulary.
+
+    Args:
+      present: all tokens of the vocabulary.
+      named: names given by the caller or the tokenizer's files, by role (pad, unk, cls, sep, mask).
+      origin: where the vocabulary is from, for the messages.
+
+    Raises:
+      VocabularyError: a role has no token in the vocabulary.
+    """
+    wrong = [f"{role} {name}" for role, name in named.items() if name not in present]
+    if wrong:
+        raise VocabularyError(
+            f"{origin}: the vocabulary lacks the special tokens named for it ({', '.join(wrong)}): "
+            "add them or name tokens that it has"
+        )
+    pairs = [pair for pair in BOUNDARIES if pair[0] in present and pair[1] in present]
+    cls, sep = pairs[0] if pairs else (None, None)
+    if not pairs:  # name exactly what is missing of the usual pair
+        cls, sep = (name if name in present else None for name in BOUNDARIES[0])
+
+    def first(names: Sequence[str]) -> str | None:
+        return next((name for name in names if name in present), None)
+
+    found = {"pad": first(PADDING), "unk": first(UNKNOWN), "cls": cls, "sep": sep, "mask": first(MASK)}
+    found |= named
+    usual = {"pad": PADDING, "unk": UNKNOWN, "cls": BOUNDARIES[0][:1], "sep": BOUNDARIES[0][1:], "mask": MASK}
+    missing = [" or ".join(usual[role]) for role, name in found.items() if name is None]
+    if missing:
+        raise VocabularyError(
+            f"{origin}: the vocabulary lacks special tokens: {', '.join(missing)}; "
+            "a model cannot be trained or run without them"
+        )
+    return Specials(**found)
+
+
+class Tokenizer(abc.ABC):
+    """Text to token ids and back; `bert_jax.data.tokenizer.load` makes one.
+
+    A tokenizer is immutable and holds all that it needs in memory: it can be sent to worker processes under
+    any start method (it is rebuilt there from its vocabulary).
+
+    Attributes:
+      kind: "wordpiece" or "sentencepiece".
+      vocab_size: V.
+      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+      special_ids: int32, sorted: all special tokens of the vocabulary, those not in use included.
+      lowercase, strip_accents: what is done to a text first.
+      continues: bool (V,): True where a token continues the word of the token before it.
+    """
+
+    kind: str
+
+    def __init__(
+        self, tokens: Sequence[str], specials: Specials, lowercase: bool, strip_accents: bool,
+        more_special: Iterable[int] = (),
+    ) -> None:  # fmt: skip
+        self._tokens = list(tokens)
+        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        self.specials = specials
+        self.lowercase = bool(lowercase)
+        self.strip_accents = bool(strip_accents)
+        self.vocab_size = len(self._tokens)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+            self._ids[name] for name in dataclasses.astuple(specials)
+        )
+        named = (KNOWN_SPECIALS & self._ids.keys()) | set(dataclasses.astuple(specials))
+        self.special_ids = np.array(sorted({self._ids[name] for name in named} | set(more_special)), np.int32)
+        self.continues = np.array([self._continues(token) for token in self._tokens], bool)
+        self.continues[self.special_ids] = False
+
+    @staticmethod
+    @abc.abstractmethod
+    def _continues(token: str) -> bool:
+        """Whether a token continues the word of the token before it."""
+
+    @abc.abstractmethod
+    def _encode(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
+        """Ids, tokens and character offsets of one text, nothing added."""
+
+    @abc.abstractmethod
+    def _join(self, ids: list[int]) -> str:
+        """The text of ids that hold neither padding nor boundaries."""
+
+    @abc.abstractmethod
+    def _vocabulary(self) -> tuple[str, bytes]:
+        """Name and content of the vocabulary's file."""
+
+    @abc.abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of many texts, as `encode(text, special=False).ids` gives, without the cost of offsets."""
+
+    def encode(self, text: str, pair: str | None = None, special: bool = True) -> Encoding:
+        """Tokenizes a text, or a pair as [CLS] text [SEP] pair [SEP].
+
+        Names of special tokens that stand in a text become those tokens. Lone surrogates count as U+FFFD.
+
+        Args:
+          text: the text.
+          pair: the second text, if any; its tokens have type 1.
+          special: whether the start and end tokens are added.
+        """
+        ids: list[int] = []
+        type_ids: list[int] = []
+        tokens: list[str] = []
+        offsets: list[tuple[int, int] | None] = []
+
+        def add(part: tuple[list[int], list[str], Sequence[tuple[int, int] | None]], type_id: int) -> None:
+            ids.extend(part[0])
+            tokens.extend(part[1])
+            offsets.extend(part[2])
+            type_ids.extend([type_id] * len(part[0]))
+
+        end = ([self.sep_id], [self.specials.sep], [None])
+        if special:
+            add(([self.cls_id], [self.specials.cls], [None]), 0)
+        add(self._encode(text), 0)
+        if special:
+            add(end, 0)
+        if pair is not None:
+            add(self._encode(pair), 1)
+            if special:
+                add(end, 1)
+        return Encoding(ids, type_ids, tokens, offsets)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of token ids; padding, start and end tokens are left out, masks and unknowns are shown.
+
+        Raises:
+          ValueError: an id is not in [0, V).
+        """
+        ids = [int(i) for i in ids]
+        for i in ids:
+            self._check(i)
+        left_out = {self.pad_id, self.cls_id, self.sep_id}
+        return self._join([i for i in ids if i not in left_out])
+
+    def token(self, id: int) -> str:
+        """The token of an id. Raises ValueError where it is not in [0, V)."""
+        self._check(id)
+        return self._tokens[id]
+
+    def id(self, token: str) -> int | None:
+        """The id of a token; None where the vocabulary has no such token."""
+        return self._ids.get(token)
+
+    def _check(self, id: int) -> None:
+        if not 0 <= id < self.vocab_size:
+            raise ValueError(f"token id {id} is not in [0, {self.vocab_size}): it is from another vocabulary")
+
+    def _facts(self) -> dict[str, object]:
+        """What `tokenizer_config.json` says: `kind`, and keys that Hugging Face's tokenizers read too."""
+        names = {f"{role}_token": name for role, name in dataclasses.asdict(self.specials).items()}
+        return {
+            "kind": self.kind,
+            "do_lower_case": self.lowercase,
+            "strip_accents": self.strip_accents,
+            **names,
+        }
+
+    def save(self, directory: str | epath.PathLike) -> None:
+        """Writes `vocab.txt` or `spiece.model`, and `tokenizer_config.json`; `load` gives the same back.
+
+        Args:
+          directory: local or gs:// path; made where it does not exist. Each file is replaced as a whole.
+        """
+        folder = epath.Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = (json.dumps(self._facts(), indent=2, sort_keys=True) + "\n").encode()
+        for name, content in (self._vocabulary(), ("tokenizer_config.json", config)):
+            unfinished = folder / f".{name}.tmp"
+            unfinished.write_bytes(content)
+            unfinished.replace(folder / name)
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the vocabulary and of all that changes an encoding: the key of what it made."""
+        name, content = self._vocabulary()
+        facts = json.dumps([name, self._facts()], sort_keys=True).encode()
+        return hashlib.sha256(len(facts).to_bytes(8, "big") + facts + content).hexdigest()

@@ -1,0 +1,162 @@
+"""Tokenizers: load one from a directory or file, or train one. All share the interface of `Tokenizer`."""
+
+import json
+import logging
+
+from etils import epath
+
+from bert_jax.data.encoding import KNOWN_SPECIALS, Encoding, Tokenizer, VocabularyError
+from bert_jax.data.unigram import SPACE, SentencePiece, open_model
+from bert_jax.data.vocabulary import train_sentencepiece, train_wordpiece
+from bert_jax.data.wordpiece import WordPiece, read_vocabulary
+
+__all__ = ["Encoding", "Tokenizer", "VocabularyError", "load", "train_sentencepiece", "train_wordpiece"]
+
+_LOG = logging.getLogger(__name__)
+_CONFIGS = ("tokenizer_config.json", "special_tokens_map.json", "config.json", "bert_config.json")
+
+
+def load(
+    path: str | epath.PathLike,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+    cls: str | None = None,
+    sep: str | None = None,
+) -> Tokenizer:
+    """Loads a tokenizer.
+
+    A directory may hold `vocab.txt`, `spiece.model`, `tokenizer.json` (with a WordPiece model), or one other
+    `*vocab*.txt` or `*.model`, taken in this order. Local and gs:// paths are read alike.
+
+    Case is, in this order, what the arguments say, what the files beside the vocabulary say
+    (`tokenizer_config.json`, else the normaliser of `tokenizer.json`, else `config.json` or
+    `bert_config.json`), or lower case where no token of the vocabulary has a capital; the last is said in the
+    log. Accents go where case goes unless said otherwise. The start and end tokens are those of arguments,
+    else of the files, else the first pair present of [CLS] [SEP], [SOS] [EOS], <s> </s>.
+
+    Args:
+      path: a directory, a WordPiece vocabulary (.txt) or a SentencePiece model (.model).
+      lowercase: whether case goes; None: as above.
+      strip_accents: whether accents go; None: as above.
+      cls, sep: names of the start and end tokens; None: as above.
+
+    Raises:
+      VocabularyError (a ValueError): path absent or of another kind; vocabulary empty, not UTF-8, with
+        duplicates, or without its special tokens; no SentencePiece model; a file beside it that is damaged.
+    """
+    path = epath.Path(path)
+    if not path.exists():
+        raise VocabularyError(f"{path}: no such file or directory: name a vocabulary or its directory")
+    directory = path.is_dir()
+    file = _vocabulary_in(path) if directory else path
+    folder = path if directory else path.parent
+    origin = str(file)
+    facts = _facts(folder)
+    named = _named(facts) | {role: name for role, name in (("cls", cls), ("sep", sep)) if name is not None}
+
+    if file.name == "tokenizer.json":
+        tokens = _tokens_of_json(_read_json(file), origin)
+    elif file.suffix == ".txt":
+        tokens = read_vocabulary(file.read_bytes(), origin)
+    elif file.suffix == ".model":
+        model = file.read_bytes()
+        processor = open_model(model, origin)
+        tokens = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    else:
+        raise VocabularyError(f"{path}: must be a directory, a .txt vocabulary or a SentencePiece .model")
+
+    if lowercase is None:
+        lowercase = facts.get("do_lower_case")
+    if lowercase is None:
+        lowercase = not any(_has_capital(token) for token in tokens)
+        _LOG.warning(
+            "%s: no file beside it says its case, and its vocabulary has %s capitals: taken as %s",
+            origin, "no" if lowercase else "some", "lower-cased" if lowercase else "cased",
+        )  # fmt: skip
+    if strip_accents is None:
+        strip_accents = facts.get("strip_accents")
+    if strip_accents is None and file.suffix == ".model" and "keep_accents" in facts:
+        strip_accents = not facts["keep_accents"]
+    if strip_accents is None:
+        strip_accents = lowercase
+    if file.suffix == ".model":
+        return SentencePiece(model, lowercase, strip_accents, named, origin)
+    chinese = facts.get("tokenize_chinese_chars", True)
+    return WordPiece(tokens, lowercase, strip_accents, named, chinese, origin)
+
+
+def _vocabulary_in(folder: epath.Path) -> epath.Path:
+    for name in ("vocab.txt", "spiece.model", "tokenizer.json"):
+        if (folder / name).exists():
+            return folder / name
+    others = sorted([*folder.glob("*vocab*.txt"), *folder.glob("*.model")])
+    if len(others) == 1:
+        return others[0]
+    found = f"several ({', '.join(other.name for other in others)})" if others else "none"
+    raise VocabularyError(
+        f"{folder}: no vocab.txt, spiece.model or tokenizer.json, and of other vocabularies {found}: "
+        "name the vocabulary's file"
+    )
+
+
+def _read_json(file: epath.Path) -> dict:
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError as e:  # not JSON, or not UTF-8
+        raise VocabularyError(f"{file}: not a JSON file ({e}): mend or remove it") from None
+    if not isinstance(content, dict):
+        raise VocabularyError(f"{file}: must hold a JSON object: mend or remove it")
+    return content
+
+
+def _facts(folder: epath.Path) -> dict:
+    """What the files beside a vocabulary say; of two that say a thing the more specific one counts."""
+    facts: dict = {}
+    if (folder / "tokenizer.json").exists():
+        normalizer = _read_json(folder / "tokenizer.json").get("normalizer") or {}
+        if normalizer.get("type") == "BertNormalizer":
+            facts = {
+                "do_lower_case": normalizer.get("lowercase"),
+                "strip_accents": normalizer.get("strip_accents"),
+                "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+            }
+    configs = [_read_json(folder / name) for name in _CONFIGS if (folder / name).exists()]
+    *general, specific = [{}, *(configs[::-1])]
+    for config in general:
+        facts = config | {key: value for key, value in facts.items() if value is not None}
+    return facts | {key: value for key, value in specific.items() if value is not None}
+
+
+def _named(facts: dict) -> dict[str, str]:
+    """Special tokens that the files name, by role."""
+    named = {}
+    for role in ("pad", "unk", "cls", "sep", "mask"):
+        name = facts.get(f"{role}_token")
+        name = name.get("content") if isinstance(name, dict) else name
+        if isinstance(name, str):
+            named[role] = name
+    return named
+
+
+def _tokens_of_json(content: dict, origin: str) -> list[str]:
+    """The vocabulary of a `tokenizer.json`, in the order of ids."""
+    model = content.get("model") or {}
+    steps = [(content.get(step) or {}).get("type") for step in ("normalizer", "pre_tokenizer")]
+    if model.get("type") != "WordPiece" or steps != ["BertNormalizer", "BertPreTokenizer"]:
+        raise VocabularyError(
+            f"{origin}: holds {model.get('type')} with {steps[0]} and {steps[1]}: "
+            "only WordPiece with BertNormalizer and BertPreTokenizer can be read"
+        )
+    ids = dict(model.get("vocab") or {})
+    ids |= {added["content"]: added["id"] for added in content.get("added_tokens") or []}
+    tokens = sorted(ids, key=ids.__getitem__)
+    if not tokens or [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise VocabularyError(
+            f"{origin}: its token ids must be 0 to V - 1, each once: take an undamaged file"
+        )
+    return tokens
+
+
+def _has_capital(token: str) -> bool:
+    special = token in KNOWN_SPECIALS or (token.startswith("[unused") and token.endswith("]"))
+    return not special and token.lstrip(SPACE) != token.lstrip(SPACE).lower()

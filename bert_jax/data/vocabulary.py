@@ -1,0 +1,170 @@
+"""Training of vocabularies: the same texts give the same vocabulary, bit for bit, in every process."""
+
+import collections
+import io
+import logging
+import re
+from collections.abc import Iterable, Iterator
+
+import sentencepiece
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+from bert_jax.data import unigram, wordpiece
+from bert_jax.data.encoding import VocabularyError, without_surrogates
+
+# Distinct words held in memory; past it the rarest are dropped, so that memory does not grow with the text.
+MOST_WORDS = 2_000_000
+# Words given to the WordPiece trainer, which takes no counts: those of larger texts are scaled down to it.
+MOST_TRAINED_WORDS = 20_000_000
+# Characters with a token of their own; rarer ones become [UNK]. As in the usual trainers.
+MOST_CHARACTERS = 1000
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_SPECIALS_IN_TEXT = re.compile("|".join(map(re.escape, SPECIALS)))
+
+
+def train_wordpiece(
+    texts: Iterable[str], vocab_size: int, lowercase: bool = True, strip_accents: bool | None = None
+) -> wordpiece.WordPiece:
+    """Trains a WordPiece vocabulary: special tokens (ids 0 to 4), characters, then merges by frequency.
+
+    Args:
+      texts: read once, never held.
+      vocab_size: most tokens; a text that does not give as many makes a smaller vocabulary.
+      lowercase: whether case goes.
+      strip_accents: whether accents go; None: as case.
+
+    Raises:
+      VocabularyError: no words in the texts, or a vocab_size with no room for a character.
+    """
+    strip_accents = lowercase if strip_accents is None else strip_accents
+    normalizer = wordpiece.normalizer(lowercase, strip_accents)
+    splitter = pre_tokenizers.BertPreTokenizer()
+    words: collections.Counter[str] = collections.Counter()
+    for chunk, count in _count_words(texts).items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(chunk)):
+            if len(word) <= wordpiece.LONGEST_WORD:
+                words[word] += count
+    _check_room(words, vocab_size, len(SPECIALS) + 2)
+
+    characters: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        for character in word:
+            characters[character] += count
+    # At most half of the room: each character has two tokens, one inside words.
+    most = min(MOST_CHARACTERS, (vocab_size - len(SPECIALS)) // 2)
+    alphabet = sorted(sorted(characters, key=lambda c: (-characters[c], c))[:most])
+    inside = [f"##{character}" for character in alphabet]
+
+    # The package's trainer numbers the characters inside words in the order of a randomly seeded hash map,
+    # and breaks ties between merges by these numbers. Named as special tokens they are numbered in our order.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=[*SPECIALS, *inside],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix="##",
+        show_progress=False,
+    )
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.train_from_iterator(_repeated(words), trainer)
+    vocabulary = tokenizer.get_vocab()
+    first = [*SPECIALS, *alphabet, *inside]
+    merged = sorted(vocabulary.keys() - set(first), key=vocabulary.__getitem__)
+    _say_if_smaller(len(first) + len(merged), vocab_size)
+    return wordpiece.WordPiece([*first, *merged], lowercase, strip_accents, origin="trained vocabulary")
+
+
+def train_sentencepiece(
+    texts: Iterable[str],
+    vocab_size: int,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    character_coverage: float = 0.9995,
+) -> unigram.SentencePiece:
+    """Trains a SentencePiece unigram model with ALBERT's special tokens (ids 0 to 4).
+
+    Args:
+      texts: read once, never held.
+      vocab_size: most pieces; a text that does not give as many makes a smaller vocabulary.
+      lowercase: whether case goes.
+      strip_accents: whether accents go; None: as case.
+      character_coverage: share of the characters of the text that get pieces of their own.
+
+    Raises:
+      VocabularyError: no words in the texts, or a vocab_size too small for the characters of the text.
+    """
+    strip_accents = lowercase if strip_accents is None else strip_accents
+    words: collections.Counter[str] = collections.Counter()
+    for chunk, count in _count_words(texts).items():
+        # The trainer reads word TAB count; and a NUL is no text to it.
+        for word in unigram.preprocess(chunk, lowercase, strip_accents).replace("\0", " ").split():
+            words[word] += count
+    _check_room(words, vocab_size, len(SPECIALS) + 1)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(f"{word}\t{count}" for word, count in sorted(words.items())),
+            input_format="tsv",
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=character_coverage,
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece="<pad>",
+            unk_piece="<unk>",
+            control_symbols="[CLS],[SEP],[MASK]",
+            num_threads=16,  # fixed: sums are rounded by thread, whatever the number of cores
+            minloglevel=2,
+        )
+    except RuntimeError as e:
+        reason = " ".join(str(e).split())
+        raise VocabularyError(
+            f"data.vocab_size is {vocab_size}: no such model of this text: {reason}"
+        ) from None
+    tokenizer = unigram.SentencePiece(model.getvalue(), lowercase, strip_accents, origin="trained model")
+    _say_if_smaller(tokenizer.vocab_size, vocab_size)
+    return tokenizer
+
+
+def _count_words(texts: Iterable[str]) -> collections.Counter[str]:
+    """Counts of what stands between white space; special tokens in the text are not text."""
+    words: collections.Counter[str] = collections.Counter()
+    least = 1
+    for text in texts:
+        if "[" in text:
+            text = _SPECIALS_IN_TEXT.sub(" ", text)
+        words.update(without_surrogates(text).split())
+        while len(words) > MOST_WORDS:
+            words = collections.Counter({word: n for word, n in words.items() if n > least})
+            least += 1
+    return words
+
+
+def _check_room(words: collections.Counter[str], vocab_size: int, least: int) -> None:
+    if not words:
+        raise VocabularyError("no words in the text to train a vocabulary on: check data.path")
+    if vocab_size < least:
+        raise VocabularyError(f"data.vocab_size is {vocab_size}: must be {least} or more, specials included")
+
+
+def _repeated(words: collections.Counter[str]) -> Iterator[str]:
+    """Every word as often as it was counted, in a fixed order."""
+    total = sum(words.values())
+    for word, count in sorted(words.items()):
+        if total > MOST_TRAINED_WORDS:
+            count = max(1, count * MOST_TRAINED_WORDS // total)
+        for start in range(0, count, 10_000):
+            yield " ".join([word] * min(10_000, count - start))
+
+
+def _say_if_smaller(size: int, asked: int) -> None:
+    if size < asked:
+        logging.getLogger(__name__).warning("the text gives a vocabulary of %d tokens, not %d", size, asked)
