@@ -1,0 +1,193 @@
+"""What the commands share: reading flags and configs, and ending with one clear line on an error.
+
+A command defines its flags by absl, has a docstring that `--help` shows, and ends with
+
+    if __name__ == "__main__":
+        flags.run(main)
+"""
+
+from __future__ import annotations
+
+import difflib
+import linecache
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+from absl import flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from bert_jax import config as config_lib
+from bert_jax.config import ConfigError
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+# `--help` lists a flag with the command that asked for it, not with this module.
+flags.disclaim_key_flags()
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    tuple: 'a tuple such as "(16, 32)"',
+    type(None): "true, false or None",
+    ConfigDict: "set by its keys, one flag for each",
+}
+_PACKAGE = str(pathlib.Path(__file__).resolve().parent)
+
+
+class UsageError(ValueError):
+    """A command line that cannot be read; the message names the flag and the mend."""
+
+
+def define_config() -> flags.FlagHolder[ConfigDict]:
+    """Defines --config=FILE and --config.KEY=VALUE; the value is checked to be a config, not yet valid."""
+    return config_flags.DEFINE_config_file(
+        "config", None, "Config file in Python; --config.KEY=VALUE sets one key of it.", lock_config=True
+    )
+
+
+def run(main: Callable[[], None]) -> None:
+    """Reads sys.argv, calls main() and exits: 0, 2 with one line on an error of the user's, 130 on ^C.
+
+    What nobody foresaw keeps its traceback, and exits with 1.
+    """
+    if {"--help", "-help", "-h", "--helpfull", "--helpshort"} & set(sys.argv[1:]):
+        print(_help())
+        sys.exit(0)
+    try:
+        _parse(sys.argv)
+        logging.use_absl_handler()
+        main()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        if not _is_users(error):
+            raise
+        print(f"error: {_line(error)}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+
+
+def _help() -> str:
+    command = sys.modules["__main__"]
+    name = command.__spec__.name if command.__spec__ else sys.argv[0]
+    about = (command.__doc__ or "").strip()
+    return f"{about}\n\nUsage: python -m {name} --FLAG=VALUE ...\n{flags.FLAGS.main_module_help()}"
+
+
+def _parse(argv: list[str]) -> None:
+    path = None
+    if "config" in flags.FLAGS:
+        path = _config_path(argv)
+        _check_overrides(argv)
+    try:
+        rest = flags.FLAGS(argv)[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UsageError(f"{error}; see --help") from error
+    except flags.Error as error:
+        # absl wraps a ValueError of the config file as if its path were a wrong value.
+        raise _config_error(error, path) or UsageError(_flag_message(str(error))) from error
+    except Exception as error:
+        raise _config_error(error, path) or error from None
+    if rest:
+        raise UsageError(f"unexpected argument {rest[0]}: write --FLAG=VALUE; see --help")
+    if path is not None and not isinstance(flags.FLAGS["config"].value, ConfigDict):
+        raise ConfigError(
+            f"config file {path}: get_config() returns no ConfigDict: did it forget to return it?"
+        )
+
+
+def _config_path(argv: list[str]) -> str:
+    """Returns the file of --config=FILE[:ARGUMENT]; its absence is told here, in plain words."""
+    value = ""
+    for i, argument in enumerate(argv):
+        if match := re.fullmatch(r"--?config(?:=(.*))?", argument, re.DOTALL):
+            value = match[1] if match[1] is not None else "".join(argv[i + 1 : i + 2])
+    path = value.split(":", 1)[0]
+    if not path:
+        raise UsageError("--config=FILE is required; see --help")
+    if not os.path.isfile(path):
+        raise ConfigError(f"config file {path} is not there: name a Python file such as configs/tiny.py")
+    return path
+
+
+def _check_overrides(argv: list[str]) -> None:
+    schema = config_lib.flatten(config_lib.default())
+    groups = {key[:i] for key in schema for i, letter in enumerate(key) if letter == "."}
+    for argument in argv[1:]:
+        match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
+        if match and match[1] not in schema and match[1] not in groups:
+            key = match[1]
+            # A key whose group was forgotten or mistaken lies far away by its letters.
+            same = [k for k in schema if k.rpartition(".")[2] == key.rpartition(".")[2]]
+            near = same or difflib.get_close_matches(key, schema, n=1, cutoff=0.7)
+            raise ConfigError(f"unknown config key {key}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _flag_message(message: str) -> str:
+    if match := re.match(r"flag --config\.([\w.]+)=(.*?): ", message, re.DOTALL):
+        like = config_lib.flatten(config_lib.default()).get(match[1], ConfigDict())
+        return f"config key {match[1]} = {match[2]!r}: it must be {_KINDS.get(type(like), 'a text')}"
+    if match := re.search(r"Flag --(\w+) must (?:have a value|be specified)", message):
+        return f"--{match[1]} is required; see --help"
+    if "in argv before a value for --config" in message:
+        return "--config=FILE must come before --config.KEY=VALUE"
+    return message.removeprefix("flag ")
+
+
+def _config_error(error: Exception, path: str | None) -> ConfigError | None:
+    """Returns the error in the config file behind `error`, by its line; None where it is elsewhere."""
+    if path is None:
+        return None
+    for cause in _chain(error):
+        if isinstance(cause, SyntaxError) and cause.filename:
+            return ConfigError(f"config file {cause.filename}, line {cause.lineno}: {cause.msg}")
+        lines = [line for file, line in _frames(cause) if os.path.abspath(file) == os.path.abspath(path)]
+        if lines:
+            return ConfigError(f"config file {path}, line {lines[-1]}: {type(cause).__name__}: {cause}")
+        if isinstance(cause, AttributeError) and "'get_config'" in str(cause):
+            return ConfigError(f"config file {path} defines no get_config()")
+    if isinstance(error, flags.Error):
+        return None
+    return ConfigError(f"config file {path} cannot be used: {type(error).__name__}: {error}")
+
+
+def _is_users(error: Exception) -> bool:
+    """Whether the error was raised on purpose for what the user gave, and is no fault of the program."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError):
+        return True
+    if isinstance(error, ConfigError | UsageError):
+        return True
+    if not isinstance(error, ValueError | FileExistsError):
+        return False
+    # A ValueError of the package's own `raise` is a message for the user; one that came out of a
+    # library, or out of int() and the like, is a fault to be looked into.
+    file, line = list(_frames(error))[-1]
+    return os.path.abspath(file).startswith(_PACKAGE) and linecache.getline(file, line).lstrip().startswith(
+        "raise"
+    )
+
+
+def _line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return " ".join(str(error).split())
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error and those behind it, the innermost first."""
+    if error is not None:
+        yield from _chain(error.__cause__ or error.__context__)
+        yield error
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, int]]:
+    """Yields (file, line) from the outermost call to the one that raised."""
+    frame = error.__traceback__
+    while frame is not None:
+        yield frame.tb_frame.f_code.co_filename, frame.tb_lineno
+        frame = frame.tb_next
