@@ -96,9 +96,7 @@ def _parse(argv: list[str]) -> None:
     if rest:
         raise UsageError(f"unexpected argument {rest[0]}: write --FLAG=VALUE; see --help")
     if path is not None and not isinstance(flags.FLAGS["config"].value, ConfigDict):
-        raise ConfigError(
-            f"config file {path}: get_config() returns no ConfigDict: did it forget to return it?"
-        )
+        raise ConfigError(f"config file {path}: get_config() returns no ConfigDict")
 
 
 def _config_path(argv: list[str]) -> str:
