@@ -94,7 +94,7 @@ def fingerprint(config: ConfigDict) -> tuple[str, int]:
             examples = _split_info(config, info, split).num_examples
             digest.update(repr((info.full_name, split, examples)).encode())
         return digest.hexdigest(), 0
-    size = 0
+    size, packed = 0, False
     for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
         if key == "data.path" and data.source == "embedded":
             found, root = [epath.Path(embedded_file(data.cache_dir))], ""
@@ -107,7 +107,8 @@ def fingerprint(config: ConfigDict) -> tuple[str, int]:
             content, length = _hash(file)
             digest.update(repr((key, str(file).removeprefix(root), content)).encode())
             size += length
-    return digest.hexdigest(), size
+            packed |= file.name.lower().endswith(".gz")
+    return digest.hexdigest(), 0 if packed else size
 
 
 def _hash(file: epath.Path) -> tuple[str, int]:

@@ -59,7 +59,7 @@ def embedded_file(cache_dir: str = "") -> pathlib.Path:
         return target
     if not sources:
         raise ValueError(
-            f'data.source = "embedded": no Python sources in {library}; set data.source = "text" and data.path'
+            f'data.source = "embedded": no Python sources in {library}; set data.source = "text"'
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, part = tempfile.mkstemp(prefix=f"{target.name}.", dir=target.parent)

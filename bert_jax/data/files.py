@@ -30,7 +30,7 @@ def find(path: str, suffixes: tuple[str, ...], key: str) -> list[epath.Path]:
     Raises:
       CorpusError: the path does not exist or names no file.
     """
-    root = epath.Path(path)
+    root = epath.Path(path).expanduser()
     if root.is_dir():
         endings = suffixes + tuple(f"{suffix}.gz" for suffix in suffixes)
         found = sorted(_walk(root, endings), key=os.fspath)

@@ -59,7 +59,7 @@ class SplitWriter:
     ) -> None:
         self._directory, self._split, self._shard_tokens = directory, split, shard_tokens
         self._dtype = token_dtype(vocab_size)
-        self._unigram = np.zeros(vocab_size, np.int64)
+        self.unigram = np.zeros(vocab_size, np.int64)
         self._sentences = NpyWriter(directory / f"{split}.sentences.npy", np.int64)
         self._documents = NpyWriter(directory / f"{split}.documents.npy", np.int64)
         self._shards: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ class SplitWriter:
         self._documents.write(self._sentences.items + np.flatnonzero(first))
         self._sentences.write(starts)
         self._document = int(documents[-1])
-        self._unigram += np.bincount(tokens, minlength=len(self._unigram))
+        self.unigram += np.bincount(tokens, minlength=len(self.unigram))
         self._tokens += len(tokens)
         while len(tokens):
             if self._shard is None:
@@ -108,7 +108,7 @@ class SplitWriter:
         self._documents.write(np.array([self._sentences.items]))
         self._sentences.write(np.array([self._tokens]))
         unigram = NpyWriter(self._directory / f"{self._split}.unigram.npy", np.int64)
-        unigram.write(self._unigram)
+        unigram.write(self.unigram)
         tables = {"sentences": self._sentences, "documents": self._documents, "unigram": unigram}
         return counts | {
             "tables": {name: table.close() for name, table in tables.items()},
