@@ -1,0 +1,1 @@
+"""The models: Flax modules that return arrays and know neither data nor loss."""

@@ -1,0 +1,38 @@
+"""The training objectives.
+
+Each is a class with the same four parts: `features` says what the pipeline must add to a batch
+(NumPy), `count` how many things a batch predicts, `sums` turns batch and outputs into sums over
+them (JAX), and `baselines` the same sums for the answer that needs no model. Dividing sums by the
+count over the whole global batch gives the mean, whatever the devices, hosts and microbatches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bert_jax.objectives.mlm import MaskedLM
+from bert_jax.objectives.nsp import NextSentence
+from bert_jax.objectives.tta import TransformerTextAutoencoder
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
+
+
+def from_config(config: ConfigDict, tokenizer: Any, unigram: Any) -> list[Any]:
+    """Returns the pretraining objectives whose weight is not 0.
+
+    Args:
+      config: the run's config.
+      tokenizer: of `bert_jax.data.tokenizer`.
+      unigram: (V,) counts of the training tokens, for the baselines.
+    """
+    made = []
+    if config.objective.mlm.weight:
+        made.append(MaskedLM(config.objective.mlm, tokenizer, config.data.seq_len, unigram))
+    if config.objective.nsp.weight:
+        made.append(NextSentence(config.objective.nsp))
+    if config.objective.tta.weight:
+        made.append(
+            TransformerTextAutoencoder(config.objective.tta, tokenizer, config.data.seq_len, unigram)
+        )
+    return made

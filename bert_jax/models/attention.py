@@ -1,0 +1,112 @@
+"""Attention and its masks.
+
+A mask is a description; `dense` turns it into the array that the XLA implementation needs. A query
+that may see no key at all gets zeros: neither NaN nor an average of what it must not see.
+"""
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from bert_jax.models import positions
+from bert_jax.models.dropout import Dropout
+from bert_jax.models.spec import ModelSpec, dense_init
+
+# Large but finite, so that a row without a visible key gives no NaN, in bfloat16 neither.
+_HIDDEN = -1e9
+
+
+@flax.struct.dataclass
+class Mask:
+    """Which keys a query sees: those of its own unit in the row, perhaps without itself.
+
+    Attributes:
+      segment_ids: (B, S) int32; 0 is padding, equal positive numbers belong together.
+      diagonal: if true no position sees itself (T-TA; Shin et al. 2020, section 3.2).
+    """
+
+    segment_ids: jax.Array
+    diagonal: bool = flax.struct.field(pytree_node=False, default=False)
+
+
+def dense(mask: Mask) -> jax.Array:
+    """Returns the (B, 1, S, S) boolean array of visible (query, key) pairs."""
+    query, key = mask.segment_ids[:, :, None], mask.segment_ids[:, None, :]
+    visible = (query == key) & (key > 0)
+    if mask.diagonal:
+        size = mask.segment_ids.shape[1]
+        visible &= ~jnp.eye(size, dtype=bool)[None]
+    return visible[:, None]
+
+
+def attention_weights(query: jax.Array, key: jax.Array, visible: jax.Array) -> jax.Array:
+    """Returns softmax(query key^T / sqrt(K)) over the visible keys; zeros where none is visible.
+
+    Vaswani et al. 2017, equation 1.
+
+    Args:
+      query, key: (B, S, H, K).
+      visible: (B, 1, S, S) bool.
+
+    Returns:
+      (B, H, S, S) float32, whatever the dtype of the inputs.
+    """
+    scale = query.shape[-1] ** -0.5
+    scores = jnp.einsum("BSHK,BTHK->BHST", query * scale, key, preferred_element_type=jnp.float32)
+    weights = jax.nn.softmax(jnp.where(visible, scores, _HIDDEN), axis=-1)
+    return jnp.where(visible, weights, 0.0)
+
+
+class _Projection(nn.Module):
+    """An affine map into heads, (B, S, D) to (B, S, H, K), or, with `out`, back from them."""
+
+    spec: ModelSpec
+    out: bool = False
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        spec = self.spec
+        heads = (spec.heads, spec.hidden_size // spec.heads)
+        if self.out:
+            shape, axes, letters = (*heads, spec.hidden_size), ("heads", "head_size", "embed"), "BSHK,HKD->BSD"
+            bias_shape, bias_axes = (spec.hidden_size,), ("norm",)
+        else:
+            shape, axes, letters = (spec.hidden_size, *heads), ("embed", "heads", "head_size"), "BSD,DHK->BSHK"
+            bias_shape, bias_axes = heads, ("heads", "head_size")
+        kernel = self.param("kernel", dense_init(spec, *axes), shape)
+        bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, bias_axes), bias_shape)
+        y = jnp.einsum(letters, x, kernel.astype(spec.dtype))
+        return y + bias.astype(spec.dtype)[(None,) * 2]
+
+
+class Attention(nn.Module):
+    """Multi-head attention from a query stream to a key/value stream.
+
+    The two streams are the same tensor in BERT and differ in T-TA. No residual, no norm.
+    """
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(
+        self,
+        query_input: jax.Array,
+        key_input: jax.Array,
+        visible: jax.Array,
+        rotary: tuple[jax.Array, jax.Array] | None,
+        train: bool,
+    ) -> jax.Array:
+        """Returns (B, S, D) from two (B, S, D) streams and the (B, 1, S, S) visible pairs."""
+        spec = self.spec
+        query = _Projection(spec, name="query")(query_input)
+        key = _Projection(spec, name="key")(key_input)
+        value = _Projection(spec, name="value")(key_input)
+        if rotary is not None:
+            query = positions.rotate(query, rotary, spec.rope_layout)
+            key = positions.rotate(key, rotary, spec.rope_layout)
+        weights = attention_weights(query, key, visible)
+        self.sow("attention", "weights", weights)
+        weights = Dropout(spec.attention_dropout, name="dropout")(weights.astype(spec.dtype), train)
+        mixed = jnp.einsum("BHST,BTHK->BSHK", weights, value)
+        return _Projection(spec, out=True, name="out")(mixed)

@@ -1,0 +1,48 @@
+"""What objectives that predict tokens share: cross-entropy, accuracy, and their unigram baselines."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> dict[str, jax.Array]:
+    """Returns the sums of -log p(label) and of right guesses over the weighted positions.
+
+    A guess is right where the label's logit is above all others: a tie is no right guess.
+
+    Args:
+      logits: (B, M, V) float32.
+      labels: (B, M) int32.
+      weights: (B, M) float32; 0 where there is no target.
+    """
+    # Comparing with an index fuses into the reductions, forward and backward; a gather would
+    # become a scatter into a (B, M, V) array in the backward pass.
+    is_label = jnp.arange(logits.shape[-1])[None, None, :] == labels[..., None]
+    label_logit = jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
+    losses = jax.nn.logsumexp(logits, axis=-1) - label_logit
+    above = jnp.sum(jax.lax.stop_gradient(logits >= label_logit[..., None]), axis=-1)
+    return {
+        "loss": jnp.sum(losses * weights),
+        "accuracy": jnp.sum((above == 1) * weights),
+    }
+
+
+class Unigram:
+    """The best guess without context: each token with its share of the training text.
+
+    Counts get one added, so that a token that training never saw has a finite loss.
+    """
+
+    def __init__(self, counts: np.ndarray):
+        smoothed = counts.astype(np.float64) + 1
+        self.log_probs = np.log(smoothed / smoothed.sum()).astype(np.float32)  # (V,)
+        self.most_frequent = int(np.argmax(counts))
+
+    def sums(self, labels: jax.Array, weights: jax.Array) -> dict[str, jax.Array]:
+        """Returns the sums of -log p(label) and of labels that are the most frequent token."""
+        return {
+            "unigram_cross_entropy": -jnp.sum(jnp.asarray(self.log_probs)[labels] * weights),
+            "most_frequent_accuracy": jnp.sum((labels == self.most_frequent) * weights),
+        }

@@ -1,0 +1,63 @@
+"""T-TA: every token predicted in one pass, none seeing itself (Shin et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax.data import masking
+from bert_jax.objectives.tokens import Unigram, token_sums
+
+
+class TransformerTextAutoencoder:
+    """Predicts the tokens of an unchanged text, the two end tokens included.
+
+    The loss is a mean over real tokens; the released code divides by padding too.
+    """
+
+    name = "tta"
+
+    def __init__(self, config: ConfigDict, tokenizer: Any, seq_len: int, unigram: np.ndarray):
+        self.weight = config.weight
+        self.rate = config.rate
+        self.capacity = masking.capacity(config.rate, seq_len, "bernoulli", 0)
+        # The end tokens are predicted too, one each a text, and the baseline must know of them:
+        # they come as often as texts begin and end, which for full rows is once in S - 2 tokens.
+        counts = unigram.astype(np.int64).copy()
+        ends = max(1, int(counts.sum()) // max(1, seq_len - 2))
+        counts[tokenizer.cls_id] += ends
+        counts[tokenizer.sep_id] += ends
+        self.unigram = Unigram(counts)
+
+    def features(
+        self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
+    ) -> dict[str, np.ndarray]:
+        """Returns `tta_labels` and `tta_weights`: (B, S) at rate 1, else (B, M) with `tta_positions`."""
+        tokens, real = batch["tokens"], batch["segment_ids"] > 0
+        if self.rate >= 1:
+            return {"tta_labels": tokens, "tta_weights": real.astype(np.float32)}
+        chosen = masking.choose(
+            tokens, real, generators, rate=self.rate, capacity=self.capacity, choice="bernoulli",
+            word_starts=None,
+        )  # fmt: skip
+        positions, labels, weights = masking.gather(tokens, chosen, self.capacity)
+        return {"tta_positions": positions, "tta_labels": labels, "tta_weights": weights}
+
+    def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
+        """Returns how many tokens a batch predicts."""
+        return jnp.sum(batch["tta_weights"])
+
+    def sums(
+        self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]
+    ) -> dict[str, jax.Array]:
+        """Returns the summed loss (nats) and right guesses."""
+        return token_sums(outputs["tta_logits"], batch["tta_labels"], batch["tta_weights"])
+
+    def baselines(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """Returns the sums of the guess without context."""
+        return self.unigram.sums(batch["tta_labels"], batch["tta_weights"])

@@ -1,0 +1,91 @@
+"""The optimizer: schedule, clipping, AdamW or LAMB, and which weights decay."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from ml_collections import ConfigDict
+
+
+def schedule(config: ConfigDict, steps: int) -> optax.Schedule:
+    """Returns the learning rate as a function of the step.
+
+    A linear rise from 0 over the warm-up, then "linear" or "cosine" to the end, "wsd" (level, then
+    linear over the last `decay_fraction`; Hu et al. 2024, section 4) or "constant". A warm-up that
+    does not fit a short run of a long recipe is cut to a tenth of the run, and that is said.
+
+    Args:
+      config: `config.optimizer`.
+      steps: length of the run.
+    """
+    peak, end = config.learning_rate, config.learning_rate * config.end_factor
+    warmup = config.warmup_steps or round(config.warmup_fraction * steps)
+    if warmup >= steps and config.warmup_steps:
+        logging.warning(
+            "optimizer.warmup_steps = %d does not fit a run of %d steps: the warm-up is cut to %d steps",
+            warmup, steps, steps // 10,
+        )  # fmt: skip
+        warmup = steps // 10
+    rest = max(1, steps - warmup)
+    if config.schedule == "linear":
+        after = optax.linear_schedule(peak, end, rest)
+    elif config.schedule == "cosine":
+        after = optax.cosine_decay_schedule(peak, rest, alpha=config.end_factor)
+    elif config.schedule == "wsd":
+        decay = min(rest, round(config.decay_fraction * steps))
+        after = optax.linear_schedule(peak, end, max(1, decay), transition_begin=rest - decay)
+    else:
+        after = optax.constant_schedule(peak)
+    if not warmup:
+        return after
+    # The first update takes 1/warmup of the peak: a rate of 0 would waste it.
+    rise = optax.linear_schedule(peak / warmup, peak, warmup - 1) if warmup > 1 else after
+    return optax.join_schedules([rise, after], [warmup])
+
+
+def decays(params: Any) -> Any:
+    """Returns a tree of booleans: true for what weight decay and L2 touch: all but biases and norms."""
+
+    def decayed(path: tuple[Any, ...], _: Any) -> bool:
+        return getattr(path[-1], "key", None) not in ("bias", "scale")
+
+    return jax.tree_util.tree_map_with_path(decayed, params)
+
+
+def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
+    """Returns clipping by the global norm, then AdamW or LAMB with the config's schedule.
+
+    AdamW: Loshchilov and Hutter 2019, with bias correction (BERT's released code has none). LAMB:
+    You et al. 2020, algorithm 2.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
+        optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
+        optax.add_decayed_weights(config.weight_decay, mask=decays),
+        optax.stateless(_scale_by_trust_ratio) if config.name == "lamb" else optax.identity(),
+        optax.scale_by_learning_rate(schedule(config, steps)),
+    )
+
+
+def _scale_by_trust_ratio(updates: Any, params: Any) -> Any:
+    """Scales each layer's update to the norm of its weights; biases and norms as they are.
+
+    Unlike optax's own, it takes each layer of a stacked (L, ...) array by itself, and leaves out
+    what does not decay, as the released code does: a bias that starts at 0 would never move.
+    """
+
+    def scale(path: tuple[Any, ...], update: jax.Array, param: jax.Array, decayed: bool) -> jax.Array:
+        if not decayed:
+            return update
+        stacked = any(getattr(part, "key", None) == "layers" for part in path)
+        axes = tuple(range(1 if stacked else 0, param.ndim))
+        weight = jnp.sqrt(jnp.sum(param**2, axis=axes, keepdims=True))
+        change = jnp.sqrt(jnp.sum(update**2, axis=axes, keepdims=True))
+        known = (weight > 0) & (change > 0)
+        return update * jnp.where(known, weight / jnp.where(known, change, 1.0), 1.0)
+
+    return jax.tree_util.tree_map_with_path(scale, updates, params, decays(params))

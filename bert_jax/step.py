@@ -1,0 +1,240 @@
+"""The state and its updates: pure functions, compiled once for each row length.
+
+Losses and metrics are sums with their counts until they are read: a sum over the global batch
+divided by a count over the global batch is the same number on one device, on many, in several
+processes, or added up from microbatches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from bert_jax import optimizer as optimizer_lib
+from bert_jax import sharding
+from bert_jax.models.model import Model
+
+Batch = Mapping[str, jax.Array]
+Sums = dict[str, tuple[jax.Array, jax.Array]]  # name -> (sum, count)
+
+
+@flax.struct.dataclass
+class State:
+    """All that a run is, besides its data: enough to go on bit for bit.
+
+    Attributes:
+      step: () int32, updates done.
+      params: float32 parameters.
+      opt_state: the optimizer's.
+      key: raw bits of the key that every step's dropout key is folded from; its kind is config.
+    """
+
+    step: jax.Array
+    params: Any
+    opt_state: Any
+    key: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What a step is made of. Compiled functions close over it.
+
+    Attributes:
+      model: the model.
+      objectives: what its outputs are judged by, with weights.
+      optimizer: the gradient transformation.
+      learning_rate: its schedule, for the log.
+      mesh: where arrays live.
+      prng: kind of random keys.
+      accumulation: microbatches an update.
+      l2: lambda of the penalty lambda * sum(w^2) / 2 over decayed weights.
+    """
+
+    model: Model
+    objectives: tuple[Any, ...]
+    optimizer: optax.GradientTransformation
+    learning_rate: Callable[[jax.Array], jax.Array]
+    mesh: Mesh
+    prng: str
+    accumulation: int = 1
+    l2: float = 0.0
+
+
+def abstract_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
+    """Returns the state as shapes with shardings, computing nothing.
+
+    Args:
+      setup: the run's.
+      batch: arrays or shapes of one batch; their names and shapes decide which heads are used.
+      seed: the run's.
+    """
+    boxed = jax.eval_shape(lambda: _init(setup, batch, seed))
+    on_mesh = sharding.param_shardings(boxed.params, setup.mesh)
+    shapes = nn.unbox(boxed)
+    everywhere = sharding.replicated(setup.mesh)
+    placed = State(
+        step=everywhere,
+        params=on_mesh,
+        opt_state=optax.tree_map_params(
+            setup.optimizer,
+            lambda _, spec: spec,
+            shapes.opt_state,
+            on_mesh,
+            transform_non_params=lambda _: everywhere,
+        ),
+        key=everywhere,
+    )
+    return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, placed)
+
+
+def create_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
+    """Returns the state of step 0, each device making only its own share of it."""
+    shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup, batch, seed))
+    with jax.set_mesh(setup.mesh):
+        return jax.jit(lambda: nn.unbox(_init(setup, batch, seed)), out_shardings=shardings)()
+
+
+def _init(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
+    row = {name: jnp.zeros((1, *x.shape[1:]), x.dtype) for name, x in batch.items()}
+    params_key, dropout_key = jax.random.split(jax.random.key(seed, impl=setup.prng))
+    params = setup.model.init(params_key, row, mutable=["params"])["params"]
+    return State(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        opt_state=setup.optimizer.init(nn.unbox(params)),
+        key=jax.random.key_data(dropout_key),
+    )
+
+
+def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]]:
+    """Returns the compiled update. The state that goes in is consumed.
+
+    Its sums are `loss` (the weighted total), `<objective>_loss`, `<objective>_accuracy`,
+    `grad_norm` before clipping, and `learning_rate`.
+    """
+
+    def step(state: State, batch: Batch) -> tuple[State, Sums]:
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key, impl=setup.prng), state.step)
+        # A batch without a target (all padding, say) has loss 0, not NaN.
+        counts = {o.name: jnp.maximum(o.count(batch), 1.0) for o in setup.objectives}
+        grads, sums = _gradients(setup, state.params, batch, counts, key)
+        updates, opt_state = setup.optimizer.update(grads, state.opt_state, state.params)
+        new = state.replace(
+            step=state.step + 1, params=optax.apply_updates(state.params, updates), opt_state=opt_state
+        )
+        one = jnp.ones(())
+        total = sum(o.weight * sums[f"{o.name}_loss"] / counts[o.name] for o in setup.objectives)
+        metrics = {name: (value, counts[name.split("_")[0]]) for name, value in sums.items()}
+        metrics["loss"] = (total + _penalty(setup, state.params), one)
+        metrics["grad_norm"] = (optax.global_norm(grads), one)
+        metrics["learning_rate"] = (jnp.asarray(setup.learning_rate(state.step), jnp.float32), one)
+        return new, metrics
+
+    return _compiled(setup, step, donate=True)
+
+
+def make_eval_step(setup: Setup) -> Callable[[Any, Batch], tuple[Sums, dict[str, jax.Array]]]:
+    """Returns the compiled evaluation of parameters on a batch.
+
+    It gives the objectives' sums and their baselines', without dropout, and the classifier's
+    logits where there is one. Counts are the true ones: 0 for a batch of padding.
+    """
+
+    def step(params: Any, batch: Batch) -> tuple[Sums, dict[str, jax.Array]]:
+        outputs = setup.model.apply({"params": params}, batch)
+        metrics: Sums = {}
+        for objective in setup.objectives:
+            count = objective.count(batch)
+            for name, value in objective.sums(batch, outputs).items():
+                metrics[f"{objective.name}_{name}"] = (value, count)
+            for name, value in objective.baselines(batch).items():
+                metrics[name] = (value, count)
+        return metrics, {"logits": outputs["logits"]} if "logits" in outputs else {}
+
+    return _compiled(setup, step, donate=False)
+
+
+def add(total: Sums | None, sums: Sums) -> Sums:
+    """Returns the sums of two batches, host numbers in float64."""
+    host = jax.tree.map(lambda x: np.float64(x), jax.device_get(sums))
+    return host if total is None else jax.tree.map(np.add, total, host)
+
+
+def means(sums: Sums) -> dict[str, float]:
+    """Returns sum / count of each; NaN where nothing was counted."""
+    return {name: float(s / c) if c else float("nan") for name, (s, c) in sums.items()}
+
+
+def _compiled(setup: Setup, function: Callable[..., Any], donate: bool) -> Callable[..., Any]:
+    """Returns `function`, jitted, traced and run with the mesh and its rules in force."""
+
+    def traced(*args: Any) -> Any:
+        with sharding.rules():
+            return function(*args)
+
+    compiled = jax.jit(traced, donate_argnums=(0,) if donate else ())
+
+    def run(*args: Any) -> Any:
+        with jax.set_mesh(setup.mesh):
+            return compiled(*args)
+
+    run.lower = compiled.lower  # type: ignore[attr-defined]
+    return run
+
+
+def _gradients(
+    setup: Setup, params: Any, batch: Batch, counts: Mapping[str, jax.Array], key: jax.Array
+) -> tuple[Any, dict[str, jax.Array]]:
+    """Returns the gradient of sum / count over the whole batch, and the objectives' sums."""
+
+    def loss(params: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        outputs = setup.model.apply({"params": params}, part, True, rngs={"dropout": key})
+        total, sums = _penalty(setup, params) / setup.accumulation, {}
+        for objective in setup.objectives:
+            for name, value in objective.sums(part, outputs).items():
+                sums[f"{objective.name}_{name}"] = value
+            total += objective.weight * sums[f"{objective.name}_loss"] / counts[objective.name]
+        return total, sums
+
+    gradient = jax.grad(loss, has_aux=True)
+    if setup.accumulation == 1:
+        return gradient(params, batch, key)
+
+    parts = setup.accumulation
+
+    def split(x: jax.Array) -> jax.Array:
+        # Every parts-th row, so that each device's rows stay on it.
+        x = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+        axes = (None, "batch", *(None,) * (x.ndim - 2))
+        return nn.with_logical_constraint(x, axes)
+
+    def body(carry: Any, xs: tuple[Batch, jax.Array]) -> tuple[Any, None]:
+        part, number = xs
+        added = gradient(params, part, jax.random.fold_in(key, number))
+        return jax.tree.map(jnp.add, carry, added), None
+
+    microbatches = jax.tree.map(split, dict(batch))
+    first = jax.tree.map(lambda x: x[0], microbatches)
+    shapes = jax.eval_shape(gradient, params, first, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    total, _ = jax.lax.scan(body, zeros, (microbatches, jnp.arange(parts)))
+    return total
+
+
+def _penalty(setup: Setup, params: Any) -> jax.Array | float:
+    """Returns lambda * sum(w^2) / 2 over the decayed weights, or 0."""
+    if not setup.l2:
+        return 0.0
+    squares = jax.tree.map(
+        lambda p, decayed: jnp.sum(p**2) if decayed else 0.0, params, optimizer_lib.decays(params)
+    )
+    return setup.l2 / 2 * sum(jax.tree.leaves(squares))
