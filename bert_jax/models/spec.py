@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+FORMAT = 1  # version of model.json
 VOCAB_MULTIPLE = 128  # tables are padded to whole TPU lanes, and so that a mesh axis divides them
 
 
@@ -97,3 +99,26 @@ def activation(spec: ModelSpec) -> Any:
         "gelu_tanh": lambda x: nn.gelu(x, approximate=True),
         "relu": nn.relu,
     }[spec.activation]
+
+
+def to_json(spec: ModelSpec, label_names: tuple[str, ...] = ()) -> str:
+    """Returns the spec, with the names of its labels, as indented JSON."""
+    values = {**dataclasses.asdict(spec), "dtype": jnp.dtype(spec.dtype).name}
+    return json.dumps({"format": FORMAT, "label_names": label_names, **values}, indent=2) + "\n"
+
+
+def from_json(text: str) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Returns the spec and the label names that `to_json` wrote.
+
+    Raises:
+      ValueError: it was written in another format version, or is damaged.
+    """
+    try:
+        values = json.loads(text)
+        if values.pop("format") != FORMAT:
+            raise ValueError(f"another format than {FORMAT}, the one this version reads")
+        names = tuple(values.pop("label_names"))
+        values["dtype"] = jnp.dtype(values["dtype"]).type
+        return ModelSpec(**values), names
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"model.json does not describe a model: {error}") from error
