@@ -1,0 +1,95 @@
+# Sourced by the other scripts: goes to the repository, and gives
+#   venv            the virtual environment: $BERT_JAX_VENV, or .venv
+#   set_up          makes it with requirements.txt; what is there and up to date is used again
+#   set_up_tests    set_up, and what the tests need
+# PYTHON=/path/to/python takes that interpreter.
+# shellcheck shell=bash
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+venv=${BERT_JAX_VENV:-$PWD/.venv}
+python=$venv/bin/python
+# Another environment's packages must not be found before this one's.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+# Sets `found` to an interpreter that runs: a name such as python3.12 may be a shim that answers
+# "command not found".
+find_python() {
+  local candidates=() tried=() candidate answer
+  if [[ -n ${PYTHON:-} ]]; then
+    candidates=("$PYTHON")
+  else
+    local name
+    for name in python3.12 python3.13 python3.11 python3 python; do
+      while IFS= read -r candidate; do
+        candidates+=("$candidate")
+      done < <(type -ap "$name")
+    done
+    for candidate in ~/.pyenv/versions/3.1[231].*/bin/python; do
+      [[ -x $candidate ]] && candidates+=("$candidate")
+    done
+  fi
+  for candidate in ${candidates[@]+"${candidates[@]}"}; do
+    if ! answer=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); then
+      tried+=("$candidate (does not run)")
+    elif [[ ! $answer =~ ^3\.1[123]$ ]]; then
+      tried+=("$candidate (is Python $answer)")
+    elif ! "$candidate" -c 'import venv, ensurepip' 2>/dev/null; then
+      tried+=("$candidate (lacks venv: install python$answer-venv)")
+    else
+      found=$candidate
+      return
+    fi
+  done
+  {
+    echo "error: no Python 3.11, 3.12 or 3.13 that runs; name one by PYTHON=/path/to/python. Tried:"
+    printf '  %s\n' "${tried[@]:-none on the PATH}"
+  } >&2
+  exit 1
+}
+
+# pip_install ARGUMENTS: a dot a package, and pip's own words only where it fails.
+pip_install() {
+  local log=$venv/install.log
+  if ! "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 |
+    tee "$log" | awk '/^Collecting/ { printf "."; fflush() } END { print "" }'; then
+    tail -n 20 "$log" >&2
+    echo "error: pip install $* failed; all of its words are in $log" >&2
+    exit 1
+  fi
+}
+
+# The stamp of what is to be installed: the contents of the named files, for the environment's Python.
+stamp_of() { echo "$(cat "$@" | cksum) $("${PYTHON:-$python}" -V 2>&1)"; }
+
+set_up() {
+  set -o pipefail
+  # The stamp is empty while something is being installed.
+  local stamp=$venv/.bert_jax
+  if [[ -s $stamp ]] && "$python" -c '' 2>/dev/null && [[ $(<"$stamp") == "$(stamp_of requirements.txt)" ]]; then
+    return
+  fi
+  if [[ -e $venv && ! -e $stamp && -n $(ls -A "$venv") ]]; then
+    echo "error: $venv was not made by these scripts: remove it, or name another place by BERT_JAX_VENV" >&2
+    exit 1
+  fi
+  local found
+  find_python
+  echo "Making $venv with $("$found" -V) ($found); about 2.5 GB"
+  rm -rf "$venv"
+  mkdir -p "$venv"
+  : >"$stamp"
+  "$found" -m venv "$venv" || exit 1
+  pip_install -r requirements.txt
+  stamp_of requirements.txt >"$stamp"
+}
+
+set_up_tests() {
+  set_up
+  local stamp=$venv/.bert_jax-test wanted
+  wanted=$(stamp_of requirements-test.txt requirements-test-nodeps.txt)
+  [[ -s $stamp && $(<"$stamp") == "$wanted" ]] && return
+  echo "Installing what the tests need"
+  pip_install -r requirements-test.txt
+  pip_install --no-deps -r requirements-test-nodeps.txt
+  echo "$wanted" >"$stamp"
+}

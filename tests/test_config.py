@@ -1,0 +1,213 @@
+"""The configuration: every slip is refused by the key's name, and a run's config comes back the same."""
+
+import json
+
+import pytest
+from ml_collections import ConfigDict
+
+from bert_jax import config as config_lib
+from bert_jax.config import ConfigError, default, differing_keys, flatten, from_json, to_json, validate
+
+
+def make(**values) -> ConfigDict:
+    """A valid pretraining config with keys set, written a__b for a.b."""
+    c = default()
+    c.train.steps = 10
+    for name, value in values.items():
+        *groups, leaf = name.split("__")
+        target = c
+        for group in groups:
+            target = target[group]
+        # As a config file may: a plain assignment would turn a wrong type away earlier.
+        with target.ignore_type():
+            target[leaf] = value
+    return c
+
+
+TTA = {"model__kind": "tta", "objective__tta__weight": 1.0, "objective__mlm__weight": 0.0}
+TASK = {"task__name": "cola", "data__path": "data/cola"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        TTA,
+        TASK,
+        {**TASK, "data__buckets": (32, 64)},
+        {"train__steps": 0, "train__epochs": 2},
+        {"data__lowercase": True, "data__strip_accents": None},
+        {"optimizer__learning_rate": 1},
+        {"objective__nsp__weight": 1.0},
+        {"data__packing": True, "data__unit": "sentence"},
+        {"mesh__data": 4, "mesh__fsdp": 2, "mesh__tensor": 2},
+    ],
+)
+def test_accepts(values):
+    validate(make(**values))
+
+
+def test_unknown_key_is_named_with_the_nearest():
+    c = make()
+    c.train.step = 3
+    with pytest.raises(ConfigError, match=r"^unknown config key train\.step; did you mean train\.steps\?$"):
+        validate(c)
+    c = make()
+    c.zzzzzzzz = 1
+    with pytest.raises(ConfigError, match=r"^unknown config key zzzzzzzz$"):
+        validate(c)
+
+
+def test_missing_key_is_named():
+    c = make()
+    del c.optimizer.clip
+    with pytest.raises(
+        ConfigError, match=r"config lacks optimizer\.clip: start it from bert_jax\.config\.default"
+    ):
+        validate(c)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("train__steps", 1.5, "a whole number"),
+        ("train__steps", True, "a whole number"),
+        ("train__steps", "10", "a whole number"),
+        ("optimizer__learning_rate", "1e-4", "a number"),
+        ("data__packing", 1, "true or false"),
+        ("data__lowercase", "yes", "true, false or None"),
+        ("data__buckets", (32, "64"), "a tuple of whole numbers"),
+        ("data__buckets", 32, "a tuple of whole numbers"),
+        ("data__path", 3, "a text"),
+    ],
+)
+def test_wrong_type_is_named(key, value, kind):
+    with pytest.raises(ConfigError) as error:
+        validate(make(**{key: value}))
+    assert str(error.value) == f"{key.replace('__', '.')} = {value!r}: it must be {kind}"
+
+
+@pytest.mark.parametrize("key", sorted(config_lib._CHOICES))
+def test_choices_are_told(key):
+    with pytest.raises(ConfigError) as error:
+        validate(make(**{key.replace(".", "__"): "neither"}))
+    assert str(error.value).startswith(f"{key} = 'neither': it must be one of ")
+    assert all(repr(choice) in str(error.value) for choice in config_lib._CHOICES[key])
+
+
+@pytest.mark.parametrize("key", sorted(config_lib._RANGES))
+def test_bounds_are_told(key):
+    low, high = config_lib._RANGES[key]
+    like = flatten(default())[key]
+    outside = [like.__class__(bound + step) for bound, step in ((low, -1), (high, 1)) if bound is not None]
+    if isinstance(like, float):
+        outside.append(float("nan"))
+    for value in outside:
+        with pytest.raises(ConfigError) as error:
+            validate(make(**{key.replace(".", "__"): value}))
+        assert str(error.value).startswith(f"{key} = {value}: it must be ")
+        assert str(low) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "keys"),
+    [
+        ({"model__heads": 7}, ["model.hidden_size = 768", "model.heads = 7"]),
+        (
+            {"model__position": "rotary", "model__hidden_size": 36},
+            ['model.position = "rotary"', "model.hidden_size / model.heads = 3"],
+        ),
+        ({"data__seq_len": 513}, ["data.seq_len = 513", "model.max_positions = 512"]),
+        (
+            {"objective__mlm__mask_share": 0.8, "objective__mlm__random_share": 0.3},
+            ["objective.mlm.mask_share", "random_share", "1.1"],
+        ),
+        (
+            {"objective__mlm__max_predictions": 129},
+            ["objective.mlm.max_predictions = 129", "data.seq_len = 128"],
+        ),
+        (
+            {"optimizer__warmup_steps": 5, "optimizer__warmup_fraction": 0.1},
+            ["optimizer.warmup_steps", "optimizer.warmup_fraction"],
+        ),
+        ({"train__accumulation": 3}, ["train.batch_size = 32", "train.accumulation = 3"]),
+        ({"train__steps": 0}, ["train.steps", "train.epochs"]),
+        ({**TASK, "data__buckets": (32, 256)}, ["data.buckets = (32, 256)", "data.seq_len = 128"]),
+        ({**TASK, "data__buckets": (2,)}, ["data.buckets = (2,)"]),
+        ({"data__buckets": (32,)}, ["data.buckets"]),
+        ({"data__source": "text"}, ['data.source = "text"', "data.path"]),
+        ({"data__source": "shards"}, ['data.source = "shards"', "data.path"]),
+        ({"mesh__data": 0}, ["mesh.data = 0"]),
+        ({"objective__mlm__weight": 0.0}, ["objective.mlm.weight", "objective.tta.weight"]),
+        ({"objective__tta__weight": 1.0}, ["objective.tta.weight", 'model.kind = "encoder"']),
+        ({"model__kind": "tta"}, ['model.kind = "tta"', "objective.tta"]),
+        ({**TTA, "objective__mlm__weight": 1.0}, ['model.kind = "tta"', "objective.mlm.weight"]),
+        ({**TTA, "objective__nsp__weight": 1.0}, ['model.kind = "tta"', "objective.nsp.weight"]),
+        ({"objective__nsp__weight": 1.0, "data__packing": True}, ["data.packing", "objective.nsp"]),
+        ({"objective__nsp__weight": 1.0, "data__unit": "sentence"}, ["objective.nsp", "data.unit"]),
+        ({"objective__nsp__weight": 1.0, "model__segments": 1}, ["objective.nsp", "model.segments"]),
+        ({"task__name": "cola"}, ['task.name = "cola"', "data.path"]),
+        ({**TASK, "data__packing": True}, ["data.packing"]),
+        ({**TASK, "model__kind": "tta"}, ['model.kind = "tta"']),
+    ],
+)
+def test_impossible_pairs_are_named(values, keys):
+    with pytest.raises(ConfigError) as error:
+        validate(make(**values))
+    message = str(error.value)
+    assert "\n" not in message
+    assert [key for key in keys if key not in message] == []
+
+
+def test_json_gives_the_same_config_back():
+    c = make(**TASK, data__buckets=(32, 64), data__lowercase=False, optimizer__learning_rate=3e-5)
+    text = to_json(c)
+    assert json.loads(text)["format"] == config_lib.FORMAT
+    again = from_json(text)
+    assert flatten(again) == flatten(c)
+    assert again.data.buckets == (32, 64)
+    assert again.data.lowercase is False
+    assert again.data.strip_accents is None
+    validate(again)
+    assert to_json(again) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "config.json is not JSON"),
+        ("[]", "config.json was not written in format 1"),
+        ("{}", "config.json was not written in format 1"),
+        ('{"format": 2}', "config.json was not written in format 1"),
+        ('{"format": 1, "train": {"stepz": 3}}', r"unknown key train\.stepz"),
+        ('{"format": 1, "trian": {"steps": 3}}', r"unknown key trian\.steps"),
+    ],
+)
+def test_other_files_are_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        from_json(text)
+
+
+def test_differing_keys():
+    found = make()
+    assert differing_keys(make(), found) == []
+    asked = make(optimizer__learning_rate=2e-4, data__seq_len=64)
+    assert differing_keys(asked, found) == [
+        "data.seq_len: 128 -> 64",
+        "optimizer.learning_rate: 0.0001 -> 0.0002",
+    ]
+
+
+def test_free_keys_may_differ():
+    schema = flatten(default())
+    assert set(config_lib.FREE_KEYS) <= set(schema)
+    values = {key.replace(".", "__"): 7 for key in config_lib.FREE_KEYS}
+    assert differing_keys(make(**values), make()) == []
+
+
+def test_tables_name_keys_of_the_schema():
+    schema = flatten(default())
+    assert set(config_lib._CHOICES) <= set(schema)
+    assert set(config_lib._RANGES) <= set(schema)
+    numbers = {k for k, v in schema.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    assert numbers - set(config_lib._RANGES) == set()
