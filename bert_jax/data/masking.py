@@ -101,7 +101,8 @@ def choose(
     # np.rint and round() agree: halves go to the even number.
     quota = np.minimum(np.maximum(np.rint(rate * count).astype(np.int64), 1), capacity)
     if word_starts is not None:
-        return _choose_words(eligible, keys, word_starts, rate, capacity, quota if choice == "count" else None)
+        words_quota = quota if choice == "count" else None
+        return _choose_words(eligible, keys, word_starts, rate, capacity, words_quota)
     if choice == "count":
         return _smallest(np.where(eligible, keys, np.inf), np.minimum(quota, count))
     chosen = eligible & (keys < rate)
@@ -212,7 +213,7 @@ def gather(
     """
     most = int(chosen.sum(axis=1).max(initial=0))
     if most > capacity:
-        raise ValueError(f"{most} tokens are chosen in a row that has room for {capacity}: raise max_predictions")
+        raise ValueError(f"{most} tokens are chosen in a row with room for {capacity}: raise max_predictions")
     shape = (len(tokens), capacity)
     positions, labels = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     weights = np.zeros(shape, np.float32)

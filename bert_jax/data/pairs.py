@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_CANDIDATES = 64  # places looked at for a random B that has the true one's length
+_CANDIDATES = 64  # places looked at together for a random B of the true one's length
+_ROUNDS = 8  # times this is tried; about 1 in 100 rows finds none and takes a part of a longer run
 
 
 @dataclass
@@ -107,19 +108,20 @@ class Pairs:
         """
         if seq_len < 5:
             raise ValueError(
-                f"data.seq_len = {seq_len}: a pair takes at least 5, [CLS], two [SEP] and a token on each side"
+                f"data.seq_len = {seq_len}: a pair takes at least 5, [CLS], two [SEP] and a token of each"
             )
         documents = np.asarray(documents)
         documents = np.concatenate([documents[:-1][np.diff(documents) > 0], documents[-1:]])
         if len(documents) < 3:
             raise ValueError(
                 f"the text has {len(documents) - 1} document, and next-sentence pairs take a random B from "
-                "another one: mark where documents start with data.document_marker, or give one file a document"
+                "another one: mark where documents start with data.document_marker, or give one file a "
+                "document"
             )
-        self._sentences, self._documents = sentences, documents
+        self._sentences, self._documents = np.asarray(sentences), documents
         self._room = seq_len - 3
         self._short_share = short_share
-        self._first, self._last = chunks(sentences, documents, self._room)
+        self._first, self._last = chunks(self._sentences, documents, self._room)
         self.num_examples = len(self._first)
         if not self.num_examples:
             raise ValueError(
@@ -134,9 +136,7 @@ class Pairs:
           examples: (R,) int: numbers below `num_examples`.
           generators: one an example.
         """
-        draws = np.empty((len(generators), 4 + 2 * _CANDIDATES))
-        for row, generator in zip(draws, generators, strict=True):
-            generator.random(out=row)
+        draws = np.stack([generator.random(4) for generator in generators])
         first, last = self._first[examples], self._last[examples]
         is_random = draws[:, 0] < 0.5
         middle = first + 1 + (draws[:, 1] * (last - first - 1)).astype(np.int64)
@@ -149,8 +149,9 @@ class Pairs:
         a_whole, b_whole = b_start - a_start, b_end - b_start
         a_length, b_length = truncate(a_whole, b_whole, target)
         rows = np.flatnonzero(is_random)
-        candidates = draws[rows, 4:].reshape(len(rows), 2, _CANDIDATES)
-        b_start[rows], b_whole[rows] = self._elsewhere(first[rows], b_whole[rows], candidates)
+        b_start[rows], b_whole[rows] = self._elsewhere(
+            first[rows], b_whole[rows], [generators[row] for row in rows]
+        )
         # The lengths are those of the true pair, so that they tell nothing. Only where no run of
         # another document is long enough does a random B stay shorter.
         b_length = np.minimum(b_length, b_whole)
@@ -159,7 +160,7 @@ class Pairs:
         return Spans(a_start, a_length, b_start, b_length, is_random.astype(np.int32))
 
     def _elsewhere(
-        self, sentence: np.ndarray, length: np.ndarray, draws: np.ndarray
+        self, sentence: np.ndarray, length: np.ndarray, generators: Sequence[np.random.Generator]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns start and length of a run of whole sentences of a document that `sentence` is not in.
 
@@ -170,21 +171,31 @@ class Pairs:
         """
         sentences, documents = self._sentences, self._documents
         own = np.searchsorted(documents, sentence, side="right") - 1
-        other = (draws[:, 0] * (len(documents) - 2)).astype(np.int64)
-        other += other >= own[:, None]
-        begin, end = documents[other], documents[other + 1]
-        start = begin + (draws[:, 1] * (end - begin)).astype(np.int64)
-        wanted = sentences[start] + length[:, None]
-        stop = np.searchsorted(sentences, wanted, side="left")
-        inside = wanted <= sentences[end]
-        exact = inside & (sentences[np.minimum(stop, len(sentences) - 1)] == wanted)
-        best = np.argmax(2 * exact + inside, axis=1)
-        row = np.arange(len(best))
-        begin, end, start, stop, inside = (x[row, best] for x in (begin, end, start, stop, inside))
-        earlier = np.searchsorted(sentences, sentences[end] - length, side="right") - 1
-        start = np.where(inside, start, np.maximum(earlier, begin))
-        stop = np.where(inside, stop, end)
-        return sentences[start], sentences[stop] - sentences[start]
+        first, last = np.zeros_like(sentence), np.zeros_like(sentence)
+        found = np.full(len(sentence), -1)  # 2 exact, 1 long enough, 0 too short
+        for _ in range(_ROUNDS):
+            rows = np.flatnonzero(found < 2)
+            if not rows.size:
+                break
+            draws = np.stack([generators[row].random((2, _CANDIDATES)) for row in rows])
+            other = (draws[:, 0] * (len(documents) - 2)).astype(np.int64)
+            other += other >= own[rows, None]
+            begin, end = documents[other], documents[other + 1]
+            start = begin + (draws[:, 1] * (end - begin)).astype(np.int64)
+            wanted = sentences[start] + length[rows, None]
+            stop = np.searchsorted(sentences, wanted, side="left")
+            fits = (wanted <= sentences[end]).astype(np.int64)
+            fits += sentences[np.minimum(stop, end)] == wanted
+            best = np.argmax(fits, axis=1)[:, None]
+            begin, end, start, stop, fits = (
+                np.take_along_axis(x, best, axis=1)[:, 0] for x in (begin, end, start, stop, fits)
+            )
+            earlier = np.searchsorted(sentences, sentences[end] - length[rows], side="right") - 1
+            better = fits > found[rows]
+            first[rows] = np.where(better, np.where(fits > 0, start, np.maximum(earlier, begin)), first[rows])
+            last[rows] = np.where(better, np.where(fits > 0, stop, end), last[rows])
+            found[rows] = np.maximum(found[rows], fits)
+        return sentences[first], sentences[last] - sentences[first]
 
 
 def _drop_front(dropped: np.ndarray, generators: Sequence[np.random.Generator]) -> np.ndarray:

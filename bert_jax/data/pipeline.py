@@ -174,7 +174,7 @@ class Examples:
 
     @property
     def fill_share(self) -> float:
-        """Share of the tokens of an epoch's rows that is not padding, if it is known without drawing pairs."""
+        """Share of an epoch's tokens that is not padding; NaN for pairs, whose lengths are drawn."""
         if self._pairs:
             return math.nan
         if self._packing:
@@ -301,14 +301,14 @@ def dataset(
         return
     like = examples.batch(start, rows)
     names = list(like)
-    errors: list[Exception] = []
+    errors: dict[int, Exception] = {}  # by step; TensorFlow would wrap them in its own
 
     def make(step: np.ndarray) -> list[np.ndarray]:
         try:
             batch = examples.batch(int(step), rows)
         except Exception as error:
-            errors.append(error)
-            raise
+            errors[int(step)] = error
+            batch = like
         return [batch[name] for name in names]
 
     def load(step: Any) -> dict[str, Any]:
@@ -317,9 +317,7 @@ def dataset(
 
     steps = tf.data.Dataset.range(start, stop)
     data = steps.map(load, num_parallel_calls=workers or os.cpu_count() or 1, deterministic=True)
-    try:
-        yield from data.prefetch(prefetch).as_numpy_iterator()
-    except tf.errors.OpError:
-        if errors:
-            raise errors[0] from None
-        raise
+    for step, batch in enumerate(data.prefetch(prefetch).as_numpy_iterator(), start):
+        if step in errors:
+            raise errors[step]
+        yield batch
