@@ -13,7 +13,6 @@ from bert_jax.data.wordpiece import WordPiece, read_vocabulary
 __all__ = ["Encoding", "Tokenizer", "VocabularyError", "load", "train_sentencepiece", "train_wordpiece"]
 
 _LOG = logging.getLogger(__name__)
-_CONFIGS = ("tokenizer_config.json", "special_tokens_map.json", "config.json", "bert_config.json")
 
 
 def load(
@@ -48,10 +47,9 @@ def load(
     if not path.exists():
         raise VocabularyError(f"{path}: no such file or directory: name a vocabulary or its directory")
     directory = path.is_dir()
-    file = _vocabulary_in(path) if directory else path
-    folder = path if directory else path.parent
+    facts = _facts(path if directory else path.parent)
+    file = _vocabulary_in(path, facts.get("kind")) if directory else path
     origin = str(file)
-    facts = _facts(folder)
     named = _named(facts) | {role: name for role, name in (("cls", cls), ("sep", sep)) if name is not None}
 
     if file.name == "tokenizer.json":
@@ -85,8 +83,11 @@ def load(
     return WordPiece(tokens, lowercase, strip_accents, named, chinese, origin)
 
 
-def _vocabulary_in(folder: epath.Path) -> epath.Path:
-    for name in ("vocab.txt", "spiece.model", "tokenizer.json"):
+def _vocabulary_in(folder: epath.Path, kind: str | None) -> epath.Path:
+    first = (
+        ("spiece.model",) if kind == "sentencepiece" else ()
+    )  # as `save` wrote it, whatever lay there before
+    for name in (*first, "vocab.txt", "spiece.model", "tokenizer.json"):
         if (folder / name).exists():
             return folder / name
     others = sorted([*folder.glob("*vocab*.txt"), *folder.glob("*.model")])
@@ -110,21 +111,30 @@ def _read_json(file: epath.Path) -> dict:
 
 
 def _facts(folder: epath.Path) -> dict:
-    """What the files beside a vocabulary say; of two that say a thing the more specific one counts."""
-    facts: dict = {}
-    if (folder / "tokenizer.json").exists():
-        normalizer = _read_json(folder / "tokenizer.json").get("normalizer") or {}
-        if normalizer.get("type") == "BertNormalizer":
-            facts = {
-                "do_lower_case": normalizer.get("lowercase"),
-                "strip_accents": normalizer.get("strip_accents"),
-                "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
-            }
-    configs = [_read_json(folder / name) for name in _CONFIGS if (folder / name).exists()]
-    *general, specific = [{}, *(configs[::-1])]
-    for config in general:
-        facts = config | {key: value for key, value in facts.items() if value is not None}
-    return facts | {key: value for key, value in specific.items() if value is not None}
+    """What the files beside a vocabulary say; of two that say a thing the later one here counts."""
+
+    def said(name: str) -> dict:
+        content = _read_json(folder / name) if (folder / name).exists() else {}
+        return {key: value for key, value in content.items() if value is not None}
+
+    facts = said("bert_config.json") | said("config.json") | said("special_tokens_map.json")
+    normalizer = said("tokenizer.json").get("normalizer", {})
+    if normalizer.get("type") == "BertNormalizer":
+        names = {
+            "lowercase": "do_lower_case",
+            "strip_accents": "strip_accents",
+            "handle_chinese_chars": "tokenize_chinese_chars",
+        }
+        facts |= {
+            ours: normalizer[theirs] for theirs, ours in names.items() if normalizer.get(theirs) is not None
+        }
+    facts |= said("tokenizer_config.json")
+    for name in ("do_lower_case", "strip_accents", "keep_accents", "tokenize_chinese_chars"):
+        if not isinstance(facts.get(name, True), bool):
+            raise VocabularyError(
+                f"{folder}: {name} is {facts[name]!r} in the tokenizer's files: must be true or false"
+            )
+    return facts
 
 
 def _named(facts: dict) -> dict[str, str]:
