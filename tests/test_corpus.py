@@ -104,6 +104,10 @@ def test_long_lines_and_paragraphs_are_cut(tmp_path: pathlib.Path) -> None:
     found = _documents(_config(source="text", path=str(path)))
     assert max(map(len, found[0])) <= corpus.LONGEST
     assert sum(text.count("line") for text in found[0]) == 100_000
+    path.write_text("A line of\ntext. And\nits end.\n" * 1000)
+    found = _documents(_config(source="text", path=str(path)))
+    assert {text[-8:] for text in found[0]} == {"its end."}
+    assert all(corpus.LONG < len(text) < corpus.LONG + 40 for text in found[0][:-1])
 
 
 def test_lines_are_numbered(tmp_path: pathlib.Path) -> None:

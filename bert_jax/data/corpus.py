@@ -15,9 +15,10 @@
 - "embedded": the running Python's own documentation; `data.path` is not used.
 
 `data.eval_path` is read by the same source; with "tfds" it names another split of the dataset
-("validation"), with "embedded" it is read as "text". Text is UTF-8, anything else is an error. A
-paragraph of more than 65,536 characters is cut there, at white space, so that no text fills the
-memory. Documents without text do not count.
+("validation"), with "embedded" it is read as "text". Text is UTF-8, anything else is an error.
+Documents without text do not count. Text without blank lines has paragraphs too: one of more than
+4,096 characters ends with the next line that ends a sentence, and none is longer than 65,536
+characters, so that no text fills the memory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from bert_jax.data.embedded import embedded_file
 from bert_jax.data.files import CorpusError
 from bert_jax.data.sentences import sentences as sentences  # the rule belongs to the corpus's reader
 
-LONGEST = 1 << 16  # characters of a paragraph
+LONG = 1 << 12  # characters after which a line that ends a sentence ends its paragraph
+LONGEST = 1 << 16  # most characters of a paragraph
 
 _MARKDOWN = (".md", ".markdown")
 _TEXT = (".txt", ".text", *_MARKDOWN)
@@ -46,6 +48,7 @@ _CHUNK = 1 << 22  # bytes hashed at a time
 
 _HEADING = re.compile(r"#{1,6}(?:\s+|$)")
 _RULE = re.compile(r"([-*_=])(?:\s*\1){2,}$")
+_SENTENCE_END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f][\"')\]\u201d\u2019\u00bb\u300d\u300f\uff09]*$")
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3}|_{1,3})(?=\S)([^*_]{1,500}?)(?<=\S)\1(?![\w*])")
 
 
@@ -190,7 +193,7 @@ def _join(lines: Iterator[str], starts: Any, markdown: bool) -> Iterator[tuple[s
         if line:
             parts.append(line)
             size += len(line) + 1
-            if alone:
+            if alone or (size > LONG and _SENTENCE_END.search(line, max(0, len(line) - 8))):
                 yield from flush()
     yield from flush()
 

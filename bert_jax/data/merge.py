@@ -81,7 +81,7 @@ def merge(
     mergers = {split: _SplitMerger(out, scratch, split, tokenizer.vocab_size) for split in SPLITS}
     for path in parts:
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 part = {name: arrays[name] for name in arrays.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             path.unlink(missing_ok=True)

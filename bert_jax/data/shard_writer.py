@@ -28,13 +28,13 @@ class NpyWriter:
     def __init__(self, path: pathlib.Path, dtype: np.dtype | type) -> None:
         self.path, self.items, self.crc = path, 0, 0
         self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._file = path.open("wb")
-        self._file.write(bytes(self._HEADER))
+        path.write_bytes(bytes(self._HEADER))
 
     def write(self, array: np.ndarray) -> None:
         """Appends a 1-D array, cast to the file's type."""
         data = np.ascontiguousarray(array, self._dtype).tobytes()
-        self._file.write(data)
+        with self.path.open("ab") as file:  # not held open: an error elsewhere leaves nothing to close
+            file.write(data)
         self.crc = zlib.crc32(data, self.crc)
         self.items += len(array)
 
@@ -43,11 +43,10 @@ class NpyWriter:
         magic = b"\x93NUMPY\x01\x00"
         size = self._HEADER - len(magic) - 2
         text = f"{{'descr': '{self._dtype.str}', 'fortran_order': False, 'shape': ({self.items},), }}"
-        self._file.seek(0)
-        self._file.write(magic + size.to_bytes(2, "little") + text.ljust(size - 1).encode("ascii") + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with self.path.open("r+b") as file:
+            file.write(magic + size.to_bytes(2, "little") + text.ljust(size - 1).encode("ascii") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         return {"file": self.path.name, "items": self.items, "crc32": self.crc}
 
 
