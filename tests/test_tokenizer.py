@@ -357,6 +357,37 @@ def test_save_and_load(request, tmp_path, caplog, name):
     assert again.encode_batch(ODD) == tokenizer.encode_batch(ODD)
 
 
+def test_buckets(tmp_path, monkeypatch, small, pieces):
+    """The same code on gs:// paths, with a folder in place of the bucket behind TensorFlow's file system."""
+    import tensorflow as tf
+
+    gfile = tf.io.gfile
+
+    def here(path):
+        return os.fspath(path).replace("gs://bucket", str(tmp_path))
+
+    def there(paths):
+        return [path.replace(str(tmp_path), "gs://bucket") for path in paths]
+
+    for name in ("exists", "isdir", "makedirs", "GFile"):
+        real = getattr(gfile, name)
+        monkeypatch.setattr(gfile, name, lambda path, *rest, real=real: real(here(path), *rest))
+    real_glob, real_rename = gfile.glob, gfile.rename
+    monkeypatch.setattr(gfile, "glob", lambda path: there(real_glob(here(path))))
+    monkeypatch.setattr(
+        gfile, "rename", lambda old, new, overwrite=False: real_rename(here(old), here(new), overwrite)
+    )
+    for tokenizer in (small, pieces):
+        folder = f"gs://bucket/{tokenizer.kind}"
+        tokenizer.save(folder)
+        assert tokenizers.load(folder).digest() == tokenizer.digest()
+    assert (tmp_path / "sentencepiece/spiece.model").exists()
+    os.rename(tmp_path / "wordpiece/vocab.txt", tmp_path / "wordpiece/my-vocab.txt")
+    assert tokenizers.load("gs://bucket/wordpiece").digest() == small.digest()
+    with pytest.raises(ValueError, match="gs://bucket/none: no such file"):
+        tokenizers.load("gs://bucket/none")
+
+
 def test_save_over_the_other_kind(tmp_path, small, pieces):
     for tokenizer in (small, pieces, small):
         tokenizer.save(tmp_path)

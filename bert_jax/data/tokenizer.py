@@ -84,9 +84,8 @@ def load(
 
 
 def _vocabulary_in(folder: epath.Path, kind: str | None) -> epath.Path:
-    first = (
-        ("spiece.model",) if kind == "sentencepiece" else ()
-    )  # as `save` wrote it, whatever lay there before
+    # As `save` wrote it, whatever lay there before.
+    first = ("spiece.model",) if kind == "sentencepiece" else ()
     for name in (*first, "vocab.txt", "spiece.model", "tokenizer.json"):
         if (folder / name).exists():
             return folder / name
