@@ -1,0 +1,1 @@
+"""Models of this project and of other systems, in and out."""

@@ -24,7 +24,7 @@ class Model(nn.Module):
         self.encoder = Encoder(spec)
         if spec.has_mlm:
             self.token_head = TokenHead(spec)
-        if (spec.has_nsp and spec.nsp_head == "pooled") or spec.labels:
+        if spec.pools:
             self.pooler = Pooler(spec)
         if spec.has_nsp:
             self.nsp_head = NextSentenceHead(spec)
@@ -85,9 +85,7 @@ class Model(nn.Module):
             if where is not None:
                 chosen = jnp.take_along_axis(hidden, where[..., None], axis=1)
             outputs[f"{name}_logits"] = self.token_logits(chosen)
-        pooled = None
-        if (spec.has_nsp and spec.nsp_head == "pooled") or spec.labels:
-            pooled = self.pooler(hidden)
+        pooled = self.pooler(hidden) if spec.pools else None
         if spec.has_nsp:
             outputs["nsp_logits"] = self.nsp_head(hidden, pooled)
         if spec.labels:

@@ -45,11 +45,17 @@ class ModelSpec:
     has_mlm: bool = True  # a head that predicts tokens (MLM and T-TA)
     has_nsp: bool = False  # a head that tells a true next segment from a random one
     labels: int = 0  # classes of the classifier; 0 is none, 1 a regression
+    has_pooler: bool = False  # a pooler though no head needs it, as sentence encoders have one
     classifier_dropout: float = 0.1
 
     @property
     def padded_vocab_size(self) -> int:
         return -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+
+    @property
+    def pools(self) -> bool:
+        """Whether the model has a pooler, for a head's sake or for its own."""
+        return self.has_pooler or bool(self.labels) or (self.has_nsp and self.nsp_head == "pooled")
 
 
 def from_config(model: ConfigDict, *, vocab_size: int, mask_id: int, **heads: Any) -> ModelSpec:

@@ -1,0 +1,108 @@
+"""Opens a model: a run of this project's, or a BERT directory in Hugging Face's layout."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from absl import logging
+from etils import epath
+
+from bert_jax import checkpoint
+from bert_jax.data import tokenizer as tokenizer_lib
+from bert_jax.interop import huggingface
+from bert_jax.models import spec as spec_lib
+from bert_jax.models.model import Model
+from bert_jax.models.spec import ModelSpec
+
+
+class ModelDirectoryError(ValueError):
+    """A path that holds no model; the message says what was looked for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A model as its files hold it.
+
+    Attributes:
+      spec: what the model is; it names those heads only that the files hold.
+      params: nested dicts of float32 NumPy arrays, layers stacked.
+      tokenizer: its `bert_jax.data.tokenizer.Tokenizer`.
+      labels: names of the classifier's labels.
+      report: lines that say what was loaded and what was not.
+    """
+
+    spec: ModelSpec
+    params: dict[str, Any]
+    tokenizer: tokenizer_lib.Tokenizer
+    labels: tuple[str, ...]
+    report: list[str]
+
+
+def load(path: epath.PathLike) -> tuple[Model, dict[str, Any], tokenizer_lib.Tokenizer]:
+    """Opens a model, ready for `model.apply({"params": params}, {"tokens": ids}, method="hidden")`.
+
+    Args:
+      path: a run's workdir, or a Hugging Face BERT directory; local or gs://.
+
+    Returns:
+      The model with the heads that the files hold, its parameters (nested dicts of float32 arrays),
+      and its tokenizer.
+
+    Raises:
+      ModelDirectoryError: the path holds no model.
+      ValueError: the model, its checkpoint or its vocabulary cannot be read.
+    """
+    source = read(path)
+    return Model(source.spec), jax.tree.map(jnp.asarray, source.params), source.tokenizer
+
+
+def read(path: epath.PathLike) -> Source:
+    """Reads a model's description, parameters and tokenizer.
+
+    Of a run it reads the best checkpoint, or the newest where evaluation chose none.
+
+    Args:
+      path: as in `load`.
+
+    Raises:
+      As `load`.
+    """
+    folder = epath.Path(path).expanduser()
+    if not folder.is_dir():
+        raise ModelDirectoryError(f"{path} is no directory: name a workdir or a Hugging Face BERT directory")
+    if (folder / "model.json").exists():
+        source = _run(folder)
+    elif (folder / "config.json").exists() and any((folder / n).exists() for n in huggingface.WEIGHTS):
+        source = _hugging_face(folder)
+    else:
+        mend = ""
+        if (folder / "members").is_dir():
+            mend = f"; it is a run with several seeds, name one of its members, such as {folder}/members/0"
+        raise ModelDirectoryError(
+            f"{path} holds no model: neither model.json and checkpoints/ (a run that has saved) nor "
+            f"config.json and model.safetensors (Hugging Face){mend}"
+        )
+    if source.tokenizer.vocab_size > source.spec.vocab_size:
+        raise ModelDirectoryError(
+            f"{path}: its vocabulary has {source.tokenizer.vocab_size} tokens and its model "
+            f"{source.spec.vocab_size}: they do not belong together"
+        )
+    for line in source.report:
+        logging.info("%s: %s", path, line)
+    return source
+
+
+def _run(folder: epath.Path) -> Source:
+    spec, labels = spec_lib.from_json((folder / "model.json").read_text())
+    params = checkpoint.read_params(folder / "checkpoints", "best")
+    report = ["loaded: the best checkpoint, or the newest where evaluation chose none"]
+    return Source(spec, params, tokenizer_lib.load(folder / "tokenizer"), labels, report)
+
+
+def _hugging_face(folder: epath.Path) -> Source:
+    tokenizer = tokenizer_lib.load(folder)
+    spec, params, labels, report = huggingface.read(folder, tokenizer.mask_id)
+    return Source(spec, params, tokenizer, labels, report)
