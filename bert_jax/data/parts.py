@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -93,7 +94,7 @@ def _encode(texts: list[str], tokenizer: tokenizers.Tokenizer) -> tuple[np.ndarr
     for start in range(0, len(texts), _BATCH):
         batch = tokenizer.encode_batch(texts[start : start + _BATCH])
         lengths.append(np.fromiter(map(len, batch), np.int64, len(batch)))
-        ids = (id for sentence in batch for id in sentence)
+        ids = itertools.chain.from_iterable(batch)
         tokens.append(np.fromiter(ids, dtype, int(lengths[-1].sum())))
     return np.concatenate(tokens), np.concatenate(lengths)
 
