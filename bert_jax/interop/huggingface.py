@@ -7,23 +7,15 @@ it. Arrays that no table names are left out and reported.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
-import safetensors
 from etils import epath
 
+from bert_jax.interop.huggingface_files import HuggingFaceError, Tensors, read_json, read_tensors
 from bert_jax.models.spec import ModelSpec
-
-Tensors = dict[str, np.ndarray]
-
-
-class HuggingFaceError(ValueError):
-    """A directory that cannot be read as a BERT model; the message names what is wrong and the mend."""
 
 
 class _Entry(NamedTuple):
@@ -110,10 +102,7 @@ _HEADS = {
         _Entry("classifier.bias", "C", "classifier/bias", _same),
     ),
 }
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")  # looked for in turn
-
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
-_DTYPES = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64}
 
 
 def read(
@@ -137,9 +126,9 @@ def read(
       HuggingFaceError: the model is none that is read here, or an array is missing or misshapen.
     """
     folder = epath.Path(directory)
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     spec = _spec(config, mask_id, str(folder / "config.json"))
-    tensors, ignored = _read_tensors(folder)
+    tensors, ignored = read_tensors(folder)
     classes = config.get("architectures") or []
     if classes and not any(str(name).endswith("ForSequenceClassification") for name in classes):
         # Of another class, BertForTokenClassification say: no label of a text.
@@ -249,45 +238,6 @@ def _spec(config: Mapping[str, Any], mask_id: int, origin: str) -> ModelSpec:
     return dataclasses.replace(spec, classifier_dropout=spec.dropout if dropout is None else dropout)
 
 
-def _read_tensors(folder: epath.Path) -> tuple[Tensors, list[str]]:
-    """Returns the arrays by key, without prefix and old names, and the keys that hold no parameter."""
-    whole, index, pickled = (folder / name for name in WEIGHTS)
-    if whole.exists():
-        files = [whole.name]
-    elif index.exists():
-        files = sorted(set(_read_json(index).get("weight_map", {}).values()))
-        if not files or any("/" in str(name) or "\\" in str(name) for name in files):
-            raise HuggingFaceError(f"{index}: its weight_map must name files beside it")
-    elif pickled.exists():
-        raise HuggingFaceError(
-            f"{pickled} is a pickle, which can run code and is not read by this version: open the model with "
-            "transformers and save it by save_pretrained, which writes model.safetensors"
-        )
-    else:
-        raise HuggingFaceError(f"{folder} holds neither {whole.name} nor {index.name}")
-
-    tensors: Tensors = {}
-    ignored = []
-    for name in files:
-        if not (folder / name).exists():
-            raise HuggingFaceError(f"{folder / name}, which {index.name} names, is not there: copy all files")
-        try:
-            stored = safetensors.deserialize((folder / name).read_bytes())
-        except safetensors.SafetensorError as error:
-            raise HuggingFaceError(f"{folder / name} is damaged: {error}: copy it anew") from error
-        for full, value in stored:
-            key = full.removeprefix("bert.")
-            for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-                if key.endswith(f"LayerNorm{old}"):
-                    key = key.removesuffix(old) + new
-            if value["dtype"] not in _DTYPES:
-                ignored.append(full)  # position_ids, for one: nothing that is trained is a whole number
-                continue
-            array = np.frombuffer(value["data"], _DTYPES[value["dtype"]]).reshape(value["shape"])
-            tensors[key] = array.astype(np.float32)
-    return tensors, ignored
-
-
 def _heads(tensors: Tensors, origin: str) -> list[str]:
     """Returns which heads are there, all of each; a bias or table that the decoder shares is put in place."""
     decoder, decoder_bias = (f"cls.predictions.decoder.{name}" for name in ("weight", "bias"))
@@ -344,13 +294,3 @@ def _put(tree: dict[str, Any], path: str, value: np.ndarray) -> None:
     for group in groups:
         tree = tree.setdefault(group, {})
     tree[leaf] = np.ascontiguousarray(value)
-
-
-def _read_json(file: epath.Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise HuggingFaceError(f"{file} is no JSON file: {error}") from error
-    if not isinstance(content, dict):
-        raise HuggingFaceError(f"{file} must hold a JSON object")
-    return content

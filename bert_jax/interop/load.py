@@ -12,7 +12,7 @@ from etils import epath
 
 from bert_jax import checkpoint
 from bert_jax.data import tokenizer as tokenizer_lib
-from bert_jax.interop import huggingface
+from bert_jax.interop import huggingface, huggingface_files
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.model import Model
 from bert_jax.models.spec import ModelSpec
@@ -75,7 +75,7 @@ def read(path: epath.PathLike) -> Source:
         raise ModelDirectoryError(f"{path} is no directory: name a workdir or a Hugging Face BERT directory")
     if (folder / "model.json").exists():
         source = _run(folder)
-    elif (folder / "config.json").exists() and any((folder / n).exists() for n in huggingface.WEIGHTS):
+    elif (folder / "config.json").exists() and any((folder / n).exists() for n in huggingface_files.WEIGHTS):
         source = _hugging_face(folder)
     else:
         mend = ""
