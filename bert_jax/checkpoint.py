@@ -74,6 +74,11 @@ class Checkpoints:
         """Returns the step of the best metric, the newest among equals; None where none has one."""
         return _best({s: self._metrics.get(s) for s in self._steps()}, self._best_mode)
 
+    def best_metric(self) -> float | None:
+        """Returns the metric of `best_step`, or None."""
+        step = self.best_step()
+        return None if step is None else self._metrics[step]
+
     def save(self, step: int, state: PyTree, metric: float | None = None) -> None:
         """Starts saving; returns once the arrays are copied, so the next step may donate them.
 

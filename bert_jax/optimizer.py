@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from absl import logging
 from ml_collections import ConfigDict
 
 

@@ -119,7 +119,8 @@ def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]
     """Returns the compiled update. The state that goes in is consumed.
 
     Its sums are `loss` (the weighted total), `<objective>_loss`, `<objective>_accuracy`,
-    `grad_norm` before clipping, and `learning_rate`.
+    `grad_norm` before clipping, `learning_rate`, and of the batch `tokens` (real ones) and
+    `row_length` (S).
     """
 
     def step(state: State, batch: Batch) -> tuple[State, Sums]:
@@ -136,6 +137,8 @@ def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]
         metrics = {name: (value, counts[name.split("_")[0]]) for name, value in sums.items()}
         metrics["loss"] = (total + _penalty(setup, state.params), one)
         metrics["grad_norm"] = (optax.global_norm(grads), one)
+        metrics["tokens"] = (jnp.sum(batch["segment_ids"] > 0).astype(jnp.float32), one)
+        metrics["row_length"] = (one * batch["tokens"].shape[1], one)
         metrics["learning_rate"] = (jnp.asarray(setup.learning_rate(state.step), jnp.float32), one)
         return new, metrics
 

@@ -284,7 +284,7 @@ def dataset(
     """Yields the batches of steps start .. stop - 1, made ahead by tf.data.
 
     Args:
-      examples: makes batches, `Examples` for one; all of them have the same keys, types and shapes.
+      examples: makes batches, `Examples` for one; all of them have the same keys and types.
       start, stop: steps.
       rows: (R,) int: the rows of the global batch that this process needs.
       workers: threads that make batches; 0 is one a core.
@@ -313,7 +313,7 @@ def dataset(
 
     def load(step: Any) -> dict[str, Any]:
         values = tf.numpy_function(make, [step], [like[name].dtype for name in names], stateful=False)
-        return {name: tf.ensure_shape(v, like[name].shape) for name, v in zip(names, values, strict=True)}
+        return dict(zip(names, values, strict=True))
 
     steps = tf.data.Dataset.range(start, stop)
     data = steps.map(load, num_parallel_calls=workers or os.cpu_count() or 1, deterministic=True)

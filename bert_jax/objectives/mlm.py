@@ -25,21 +25,19 @@ class MaskedLM:
         self.tokenizer = tokenizer
         self.capacity = masking.capacity(config.rate, seq_len, config.choice, config.max_predictions)
         self.random_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
-        self.special = np.zeros(tokenizer.vocab_size, bool)
-        self.special[tokenizer.special_ids] = True
         self.unigram = Unigram(unigram)
 
     def features(
         self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
     ) -> dict[str, np.ndarray]:
         """Returns the corrupted `tokens` (B, S) and `mlm_positions`, `_labels`, `_weights` (B, M)."""
-        tokens, segments = batch["tokens"], batch["segment_ids"]
+        tokens, segments, tok = batch["tokens"], batch["segment_ids"], self.tokenizer
         starts = None
         if self.config.whole_word:
-            starts = masking.word_starts(tokens, segments, self.tokenizer)
+            starts = masking.word_starts(tokens, segments, tok.special_ids, tok.continues)
         chosen = masking.choose(
             tokens,
-            (segments > 0) & ~self.special[tokens],
+            masking.eligible(tokens, segments, tok.special_ids),
             generators,
             rate=self.config.rate,
             capacity=self.capacity,
@@ -50,7 +48,7 @@ class MaskedLM:
             tokens,
             chosen,
             generators,
-            mask_id=self.tokenizer.mask_id,
+            mask_id=tok.mask_id,
             mask_share=self.config.mask_share,
             random_share=self.config.random_share,
             random_ids=self.random_ids,

@@ -25,7 +25,7 @@ class TransformerTextAutoencoder:
     def __init__(self, config: ConfigDict, tokenizer: Any, seq_len: int, unigram: np.ndarray):
         self.weight = config.weight
         self.rate = config.rate
-        self.capacity = masking.capacity(config.rate, seq_len, "bernoulli", 0)
+        self.capacity = seq_len if self.rate >= 1 else masking.capacity(config.rate, seq_len, "bernoulli")
         # The end tokens are predicted too, one each a text, and the baseline must know of them:
         # they come as often as texts begin and end, which for full rows is once in S - 2 tokens.
         counts = unigram.astype(np.int64).copy()
@@ -42,9 +42,8 @@ class TransformerTextAutoencoder:
         if self.rate >= 1:
             return {"tta_labels": tokens, "tta_weights": real.astype(np.float32)}
         chosen = masking.choose(
-            tokens, real, generators, rate=self.rate, capacity=self.capacity, choice="bernoulli",
-            word_starts=None,
-        )  # fmt: skip
+            tokens, real, generators, rate=self.rate, capacity=self.capacity, choice="bernoulli"
+        )
         positions, labels, weights = masking.gather(tokens, chosen, self.capacity)
         return {"tta_positions": positions, "tta_labels": labels, "tta_weights": weights}
 

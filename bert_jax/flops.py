@@ -1,0 +1,77 @@
+"""The model's own floating-point operations, and what a device could do, for MFU.
+
+Model FLOPs utilisation (Chowdhery et al. 2022, appendix B): the products that the model needs,
+recomputation not counted, over the device's peak.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.models.spec import ModelSpec
+
+# Dense peak of one device in FLOP/s, by a part of its `device_kind`: bfloat16, as published. What is
+# looked up first stands first.
+_PEAKS = (
+    ("v6 lite", 918e12),
+    ("v6e", 918e12),
+    ("v5 lite", 197e12),
+    ("v5e", 197e12),
+    ("v5p", 459e12),
+    ("v5", 459e12),
+    ("v4", 275e12),
+    ("v3", 123e12 / 2),  # a device is one core of two
+    ("v2", 45e12 / 2),
+    ("b200", 2250e12),
+    ("h200", 989e12),
+    ("h100", 989e12),
+    ("a100", 312e12),
+    ("l4", 121e12),
+    ("v100", 125e12),
+    ("t4", 65e12),
+)
+
+
+def train_step(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> float:
+    """Returns the FLOPs of one update: the forward products, and twice as many backward.
+
+    Args:
+      spec: the model.
+      rows: B, rows of the global batch.
+      seq_len: S.
+      predictions: M, positions a row whose vocabulary logits are made; 0 without a token head.
+    """
+    d, f = spec.hidden_size, spec.feed_forward_size
+    layer = 8 * d * d + 4 * d * f + 4 * seq_len * d  # four projections, feed-forward, attention
+    head = 2 * d * spec.padded_vocab_size + (2 * d * d if spec.mlm_head == "tied" else 0)
+    return 3.0 * rows * (seq_len * spec.layers * layer + predictions * head)
+
+
+@functools.cache
+def peak() -> float:
+    """Returns the peak FLOP/s of all devices together: published, or on a CPU measured here.
+
+    On a CPU it is a float32 matrix product's, by all cores; processes on one machine share it. An
+    accelerator that is not in the table gives NaN: an unknown share is better than a wrong one.
+    """
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        return _measured_product()
+    kind = device.device_kind.lower()
+    return next((value for name, value in _PEAKS if name in kind), float("nan")) * jax.device_count()
+
+
+def _measured_product(size: int = 1536, repeats: int = 6) -> float:
+    a = jax.device_put(jnp.ones((size, size), jnp.float32), jax.local_devices()[0])
+    product = jax.jit(jnp.matmul)
+    product(a, a).block_until_ready()
+    fastest = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        product(a, a).block_until_ready()
+        fastest = min(fastest, time.perf_counter() - start)
+    return 2 * size**3 / fastest

@@ -1,0 +1,154 @@
+"""What a run says: a bar on a terminal and plain lines elsewhere, metrics.jsonl, TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from typing import Any
+
+import tqdm
+from absl import logging
+from etils import epath
+
+from bert_jax import workdir as workdir_lib
+
+
+class Log:
+    """The log of one run. Only process 0 writes; the others' calls do nothing.
+
+    Args:
+      workdir: the run's directory.
+      start: step that the run starts or goes on from; what an earlier, killed process logged after
+        it is dropped from metrics.jsonl, since those steps are run again.
+      steps: the run's last step.
+      writes: whether this process is the one that writes.
+    """
+
+    def __init__(self, workdir: epath.PathLike, start: int, steps: int, writes: bool) -> None:
+        self._writes, self._steps = writes, steps
+        self._path = epath.Path(workdir) / workdir_lib.METRICS
+        self.seconds_before = 0.0  # training time of earlier processes
+        self._started = self._window_started = time.monotonic()
+        self._window_step = start
+        self._paused = 0.0
+        self._lines = self._kept(start) if start else []
+        if self._lines:
+            self.seconds_before = json.loads(self._lines[-1]).get("seconds", 0.0)
+        self._bar: tqdm.tqdm | None = None
+        self._events: dict[str, Any] = {}
+        if not writes:
+            return
+        workdir_lib.write(self._path, "".join(self._lines))
+        if sys.stderr.isatty():
+            self._bar = tqdm.tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True)
+        import tensorflow as tf
+
+        for split in ("train", "eval"):
+            folder = epath.Path(workdir) / workdir_lib.EVENTS / split
+            self._events[split] = tf.summary.create_file_writer(str(folder))
+
+    def _kept(self, start: int) -> list[str]:
+        if not self._path.exists():
+            return []
+        lines = self._path.read_text().splitlines(keepends=True)
+        return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= start]
+
+    def pause(self, seconds: float) -> None:
+        """Takes time that was no training (evaluation, compilation) out of the rates."""
+        self._paused += seconds
+
+    def seconds(self) -> float:
+        """Returns the run's time so far, evaluations and earlier processes included."""
+        return self.seconds_before + time.monotonic() - self._started
+
+    def step_seconds(self, step: int) -> float:
+        """Returns the mean time of the steps since the last call, pauses taken out."""
+        now = time.monotonic()
+        taken = max(now - self._window_started - self._paused, 1e-9)
+        mean = taken / max(1, step - self._window_step)
+        self._window_started, self._window_step, self._paused = now, step, 0.0
+        return mean
+
+    def advance(self) -> None:
+        """Counts one step on the bar."""
+        if self._bar is not None:
+            self._bar.update()
+
+    def write(self, step: int, split: str, values: dict[str, float], left: float | None = None) -> None:
+        """Writes a line of metrics.jsonl, TensorBoard events, and a line for the reader.
+
+        Args:
+          step: updates made.
+          split: "train" or "eval".
+          values: metrics by name; NaN is written as null.
+          left: estimated seconds to the end of the run.
+        """
+        if not self._writes:
+            return
+        values = {**values, "seconds": round(self.seconds(), 2)}
+        clean = {k: v if math.isfinite(v) else None for k, v in values.items()}
+        self._lines.append(json.dumps({"step": step, "split": split, **clean}) + "\n")
+        self._append(self._lines[-1])
+        import tensorflow as tf
+
+        with self._events[split].as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+        self._events[split].flush()
+        self.say(self._sentence(step, split, values, left))
+
+    def _append(self, line: str) -> None:
+        if "://" in str(self._path):  # object stores cannot append
+            workdir_lib.write(self._path, "".join(self._lines))
+        else:
+            with self._path.open("a") as file:
+                file.write(line)
+
+    def _sentence(self, step: int, split: str, values: dict[str, float], left: float | None) -> str:
+        shown = [f"{split} {step}/{self._steps}"]
+        for name, value in values.items():
+            if name == "seconds":
+                continue
+            if name == "tokens_per_second":
+                shown.append(f"{value:,.0f} tokens/s")
+            elif name == "mfu":
+                shown.append(f"MFU {value:.1%}")
+            elif name == "learning_rate":
+                shown.append(f"lr {value:.2e}")
+            else:
+                shown.append(f"{name.replace('_', ' ')} {value:.4g}")
+        if left is not None:
+            shown.append(f"{duration(left)} left")
+        return ", ".join(shown)
+
+    def say(self, text: str) -> None:
+        """Shows a line, above the bar where there is one."""
+        if not self._writes:
+            return
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            logging.info("%s", text)
+
+    def close(self) -> None:
+        """Ends the bar and the event files."""
+        if self._bar is not None:
+            self._bar.close()
+        for writer in self._events.values():
+            writer.close()
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as people say it: 42 s, 3 min 20 s, 5 h 10 min, 12 days."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    if seconds < 48 * 3600:
+        return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    return f"{seconds / 86400:,.1f} days"

@@ -1,0 +1,315 @@
+"""The one loop, for pretraining and fine-tuning: data, step, log, evaluate, save."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from etils import epath
+from jax.experimental import multihost_utils
+from ml_collections import ConfigDict
+
+from bert_jax import build, flops, sharding, sweep
+from bert_jax import log as log_lib
+from bert_jax import step as step_lib
+from bert_jax import workdir as workdir_lib
+from bert_jax.checkpoint import Checkpoints
+from bert_jax.data import pipeline, shards
+from bert_jax.models import spec as spec_lib
+
+# With several processes, steps between their agreements on a signal that came to one of them.
+_AGREE_EVERY = 10
+
+
+class NonFiniteError(ValueError):
+    """The loss or its gradient is no number any more."""
+
+
+def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
+    """Trains, continuing the run that the workdir holds, and returns what result.json says.
+
+    Args:
+      config: valid.
+      workdir: the run's directory, local or gs://.
+
+    Raises:
+      ConfigError: the workdir holds another run.
+      NonFiniteError: the loss became NaN or infinite; nothing of it was saved.
+      SystemExit: SIGTERM or SIGINT came; the state was saved.
+    """
+    if config.sweep.seeds > 1:
+        return sweep.run(config, workdir, train)
+    _enable_cache(config)
+
+    # --- Workdir, data, model
+    found = workdir_lib.read_config(workdir)
+    config, source = build.complete(config, found)
+    root = epath.Path(workdir)
+    if jax.process_index() == 0:
+        workdir_lib.claim(root, config, found)
+    finished = workdir_lib.read_result(root)
+    if finished is not None and found is not None:
+        logging.info("%s is complete: nothing to do", root)
+        return finished
+    run = build.build(config, source)
+    mesh, batch_size, steps = run.setup.mesh, config.train.batch_size, run.steps
+    rows = sharding.local_rows(batch_size, mesh)
+    if jax.process_index() == 0:
+        run.tokenizer.save(root / workdir_lib.TOKENIZER)
+        labels = run.task.labels if run.task else ()
+        workdir_lib.write(root / workdir_lib.MODEL, spec_lib.to_json(run.setup.model.spec, labels))
+
+    # --- State
+    mode = run.task.best_mode if run.task else "min"
+    checkpoints = Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=mode)
+    sample = run.train.batch(0, rows)
+    restored = checkpoints.restore(step_lib.abstract_state(run.setup, sample, config.seed))
+    start, state = restored if restored else (0, run.initial_state(sample))
+    log = log_lib.Log(root, start, steps, writes=jax.process_index() == 0)
+    size = sum(x.size for x in jax.tree.leaves(state.params))
+    log.say(
+        f"{size / 1e6:.1f}M parameters on {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
+        f"{steps:,} steps of {batch_size} rows"
+        + (f"; going on from the checkpoint of step {start:,}" if restored else "")
+    )
+
+    # --- Loop
+    train_step, evaluator = step_lib.make_train_step(run.setup), Evaluator(run)
+    best = checkpoints.best_metric()
+    window: step_lib.Sums | None = None
+    pending: tuple[int, step_lib.Sums] | None = None
+    batches = _prefetched(run, rows, start, steps)
+    latest: dict[str, float] = {}
+    with _signals() as stop, contextlib.closing(checkpoints), contextlib.closing(log):
+        for step in range(start + 1, steps + 1):
+            began, first = time.monotonic(), step == start + 1
+            batch = next(batches)
+            state, sums = train_step(state, batch)
+            # The step before is read while this one runs, so the device never waits for the host.
+            if pending:
+                window = _checked(pending, window, checkpoints)
+            pending = (step, sums)
+            if first:
+                jax.block_until_ready(sums)
+                log.pause(time.monotonic() - began)  # the compilation
+            log.advance()
+
+            if step % config.train.log_every == 0 or step == steps:
+                window, pending = _checked(pending, window, checkpoints), None
+                log.write(step, "train", *_rates(run, log, step, window))
+                window = None
+
+            evaluated = step == steps or (config.train.eval_every and step % config.train.eval_every == 0)
+            metric, improved = None, False
+            if evaluated:
+                if pending:
+                    window, pending = _checked(pending, window, checkpoints), None
+                began = time.monotonic()
+                latest = evaluator(state.params)
+                metric = latest[run.task.metric if run.task else "loss"]
+                improved = best is None or (metric > best if mode == "max" else metric < best)
+                best = metric if improved else best
+                log.write(step, "eval", latest)
+                log.pause(time.monotonic() - began)
+
+            leave = stop.agreed(step)
+            if step % config.checkpoint.every == 0 or improved or step == steps or leave:
+                if pending:
+                    window, pending = _checked(pending, window, checkpoints), None
+                began = time.monotonic()
+                checkpoints.save(step, state, metric)
+                log.pause(time.monotonic() - began)
+            if leave and step < steps:
+                checkpoints.wait()
+                log.say(f"stopped by {leave.name} after step {step}: saved; the same command goes on from there")
+                sys.exit(128 + leave)
+        if start == steps:
+            latest = evaluator(state.params)
+        checkpoints.wait()
+        seconds = log.seconds()
+
+    # --- Result
+    result = _result(run, latest, steps, seconds)
+    if jax.process_index() == 0:
+        workdir_lib.write_result(root, result)
+    return result
+
+
+def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
+    """Evaluates the newest checkpoint of a workdir, and returns and logs the metrics.
+
+    Raises:
+      ConfigError: the workdir holds no run, or another one.
+    """
+    _enable_cache(config)
+    root = epath.Path(workdir)
+    found = workdir_lib.read_config(root)
+    if found is None:
+        raise FileNotFoundError(f"{root} holds no run to evaluate: train one there first")
+    config, source = build.complete(config, found)
+    workdir_lib.claim(root, config, found)
+    run = build.build(config, source)
+    rows = sharding.local_rows(config.train.batch_size, run.setup.mesh)
+    checkpoints = Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=None)
+    with contextlib.closing(checkpoints):
+        abstract = step_lib.abstract_state(run.setup, run.train.batch(0, rows), config.seed)
+        restored = checkpoints.restore(abstract)
+    if restored is None:
+        raise FileNotFoundError(f"{root} holds no checkpoint to evaluate: train first")
+    step, state = restored
+    metrics = Evaluator(run)(state.params)
+    if jax.process_index() == 0:
+        shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items())
+        logging.info("eval of step %d: %s", step, shown)
+    return metrics
+
+
+class Evaluator:
+    """Evaluates parameters on the run's evaluation examples, each counted once."""
+
+    def __init__(self, run: build.Run) -> None:
+        self._run = run
+        self._step = step_lib.make_eval_step(run.setup)
+
+    def __call__(self, params: Any) -> dict[str, float]:
+        """Returns the objectives' means with their baselines, and the task's own metrics."""
+        run, size = self._run, self._run.eval_batch_size
+        mesh = run.setup.mesh
+        rows = sharding.local_rows(size, mesh)
+        number = run.eval.num_eval_batches(run.config.train.eval_rows)
+        total: step_lib.Sums | None = None
+        logits = []
+        data = run.config.data
+        for batch in pipeline.dataset(run.eval, 0, number, rows, data.workers, data.prefetch):
+            sums, outputs = self._step(params, sharding.to_devices(batch, size, mesh))
+            total = step_lib.add(total, sums)
+            if outputs:
+                logits.append(_on_host(outputs["logits"]))
+        means = step_lib.means(total or {})
+        loss = sum(o.weight * means[f"{o.name}_loss"] for o in run.setup.objectives)
+        metrics = {"loss": loss, **means}
+        if run.task:
+            labels = run.eval.labels
+            metrics |= run.task.metrics(np.concatenate(logits)[: len(labels)], labels)
+        return metrics
+
+
+def _on_host(array: jax.Array) -> np.ndarray:
+    if jax.process_count() == 1:
+        return np.asarray(array)
+    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
+
+
+def _prefetched(run: build.Run, rows: np.ndarray, start: int, steps: int) -> Iterator[Any]:
+    """Yields batches on the devices, the next one on its way before it is asked for."""
+    data, size, mesh = run.config.data, run.config.train.batch_size, run.setup.mesh
+    made = pipeline.dataset(run.train, start, steps, rows, data.workers, data.prefetch)
+    ahead = None
+    for batch in made:
+        placed = sharding.to_devices(batch, size, mesh)
+        if ahead is not None:
+            yield ahead
+        ahead = placed
+    if ahead is not None:
+        yield ahead
+
+
+def _checked(
+    pending: tuple[int, step_lib.Sums], window: step_lib.Sums | None, checkpoints: Checkpoints
+) -> step_lib.Sums:
+    """Returns the window with a step's sums added, once they are known to be numbers."""
+    step, sums = pending
+    added = step_lib.add(None, sums)
+    for name in ("loss", "grad_norm"):
+        if not math.isfinite(added[name][0]):
+            good = checkpoints.latest_step()
+            last = f"the last good checkpoint is that of step {good}" if good else "no checkpoint was saved"
+            raise NonFiniteError(
+                f"{name} = {added[name][0]} in step {step}: nothing was saved since; {last}; "
+                "lower optimizer.learning_rate, or raise the warm-up"
+            )
+    return added if window is None else step_lib.add(window, added)
+
+
+def _rates(
+    run: build.Run, log: log_lib.Log, step: int, window: step_lib.Sums
+) -> tuple[dict[str, float], float]:
+    """Returns a window's metrics with the rates, and the estimated seconds to the end."""
+    means = step_lib.means(window)
+    taken = log.step_seconds(step)
+    predictions = sum(getattr(objective, "capacity", 0) for objective in run.setup.objectives)
+    length, tokens = means.pop("row_length"), means.pop("tokens")
+    work = flops.train_step(run.setup.model.spec, run.config.train.batch_size, length, predictions)
+    values = {
+        **means,
+        "tokens_per_second": tokens / taken,
+        "mfu": work / taken / flops.peak(),
+        "step_seconds": taken,
+    }
+    return values, (run.steps - step) * taken
+
+
+def _result(run: build.Run, metrics: dict[str, float], steps: int, seconds: float) -> dict[str, Any]:
+    metric = run.task.metric if run.task else "loss"
+    return {
+        "task": run.config.task.name or "pretraining",
+        "metric": metric,
+        "value": metrics[metric],
+        **metrics,
+        "steps": steps,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _enable_cache(config: ConfigDict) -> None:
+    """Keeps compiled programs between processes, so that a second start trains at once."""
+    chosen = config.train.compilation_cache
+    folder = str(shards.cache_root(config.data.cache_dir) / "compiled") if chosen == "default" else chosen
+    jax.config.update("jax_compilation_cache_dir", folder or None)
+
+
+class _Stop:
+    """The signal that asks the run to save and leave, once it has come."""
+
+    def __init__(self) -> None:
+        self.came: signal.Signals | None = None
+
+    def agreed(self, step: int) -> signal.Signals | None:
+        """Returns the signal; with several processes once all know of it, at the same step."""
+        if jax.process_count() == 1:
+            return self.came
+        if step % _AGREE_EVERY:
+            return None
+        known = multihost_utils.process_allgather(np.array(self.came or 0))
+        return signal.Signals(int(known.max())) if known.any() else None
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[_Stop]:
+    """Turns the first SIGTERM or SIGINT into a request to stop; a second one ends the process."""
+    stop = _Stop()
+    before: dict[int, Any] = {}
+
+    def request(number: int, _: Any) -> None:
+        stop.came = signal.Signals(number)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, request)
+    except ValueError:  # not in the main thread, as in a notebook's worker: the caller's own handlers stay
+        before.clear()
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,70 @@
+"""A run's directory: what it was started with, and what it ended with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from absl import logging
+from etils import epath
+from ml_collections import ConfigDict
+
+from bert_jax import config as config_lib
+from bert_jax.config import ConfigError
+
+CONFIG, MODEL, TOKENIZER, CHECKPOINTS = "config.json", "model.json", "tokenizer", "checkpoints"
+METRICS, RESULT, EVENTS = "metrics.jsonl", "result.json", "tensorboard"
+
+
+def read_config(workdir: epath.PathLike) -> ConfigDict | None:
+    """Returns the config that a workdir's run was started with, or None where there is no run."""
+    path = epath.Path(workdir) / CONFIG
+    return config_lib.from_json(path.read_text()) if path.exists() else None
+
+
+def claim(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None) -> None:
+    """Makes the workdir this run's, or makes sure that it is.
+
+    Args:
+      workdir: the directory; made if absent.
+      config: the run's config, complete.
+      found: what `read_config` found.
+
+    Raises:
+      ConfigError: it holds a run with another config (the keys are named), or is no workdir.
+    """
+    path = epath.Path(workdir)
+    if found is not None:
+        differing = config_lib.differing_keys(config, found)
+        if differing:
+            raise ConfigError(
+                f"{path} holds a run with another config ({'; '.join(differing)}): "
+                "ask for the same one, or take another --workdir"
+            )
+    elif path.exists() and not path.is_dir():
+        raise ConfigError(f"--workdir={path} is a file: name a directory")
+    elif path.exists() and (path / CHECKPOINTS).exists():
+        raise ConfigError(f"{path} holds checkpoints but no {CONFIG}: take another --workdir")
+    path.mkdir(parents=True, exist_ok=True)
+    write(path / CONFIG, config_lib.to_json(config))
+
+
+def write(path: epath.PathLike, text: str) -> None:
+    """Writes a text file whole or not at all."""
+    path = epath.Path(path)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def read_result(workdir: epath.PathLike) -> dict[str, Any] | None:
+    """Returns the result of a run that has ended, or None."""
+    path = epath.Path(workdir) / RESULT
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def write_result(workdir: epath.PathLike, result: dict[str, Any]) -> None:
+    """Writes result.json; a value that is no number (NaN) is null in it."""
+    clean = {k: None if isinstance(v, float) and v != v else v for k, v in result.items()}
+    write(epath.Path(workdir) / RESULT, json.dumps(clean, indent=2) + "\n")
+    logging.info("result: %s", epath.Path(workdir) / RESULT)

@@ -1,0 +1,46 @@
+"""A small masked language model on the embedded text: the whole way in minutes on a laptop.
+
+    bash launch/demo.sh
+    python -m bert_jax.main --config=configs/tiny.py --workdir=runs/tiny
+"""
+
+from configs import base
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    c = base.get_config()
+
+    # A small post-norm BERT stays for long on the plateau where it only knows how frequent each
+    # token is; norms before the sublayers, rotary positions and a higher rate leave it within
+    # a few hundred steps.
+    c.model.hidden_size = 256
+    c.model.layers = 4
+    c.model.heads = 4
+    c.model.feed_forward_size = 1024
+    c.model.max_positions = 128
+    c.model.segments = 0
+    c.model.position = "rotary"
+    c.model.norm = "pre"
+    c.model.dropout = 0.0  # so short a run does not overfit
+    c.model.attention_dropout = 0.0
+
+    c.objective.mlm.max_predictions = 0
+    c.objective.nsp.weight = 0.0
+
+    c.data.vocab_size = 4096
+    c.data.packing = True
+
+    c.train.steps = 600
+    c.train.batch_size = 32
+    c.train.eval_every = 200
+    c.train.eval_rows = 0
+    c.train.log_every = 20
+
+    c.optimizer.learning_rate = 2e-3
+    c.optimizer.b2 = 0.98
+    c.optimizer.warmup_steps = 0
+    c.optimizer.warmup_fraction = 0.06
+
+    c.checkpoint.every = 200
+    return c
