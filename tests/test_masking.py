@@ -55,6 +55,13 @@ def test_automatic_capacity_is_the_smallest_that_overflows_rarely() -> None:
     assert scipy.stats.binom.sf(m, 126, 0.15) < 1e-4 <= scipy.stats.binom.sf(m - 8, 126, 0.15)
 
 
+def test_eligible_literal() -> None:
+    # Whatever stands in padding is never eligible.
+    tokens, segment_ids = np.array([[2, 9, 1, 4, 8, 3, 7, 0]]), np.array([[1, 1, 1, 1, 2, 2, 0, 0]])
+    found = masking.eligible(tokens, segment_ids, SPECIAL)
+    np.testing.assert_array_equal(found, [[0, 1, 0, 0, 1, 0, 0, 0]])
+
+
 def test_shares_and_specials() -> None:
     tokens, segment_ids = rows(2000, 128)
     may = masking.eligible(tokens, segment_ids, SPECIAL)
@@ -93,10 +100,11 @@ def test_random_ids_are_uniform_over_what_is_given() -> None:
     ids = np.setdiff1d(np.arange(V), [0, 1, 2, 3, 4, 77])
     everything = np.ones_like(tokens, bool)
     out = masking.corrupt(
-        tokens, everything, draw(1500), mask_id=MASK, mask_share=0.0, random_share=1.0, random_ids=ids
+        tokens, everything, draw(1500), mask_id=MASK, mask_share=0.3, random_share=0.7, random_ids=ids
     )
     counts = np.bincount(out.ravel(), minlength=V)
-    assert not counts[[0, 1, 2, 3, 4, 77]].any()
+    assert within(counts[MASK], tokens.size, 0.3)
+    assert not counts[[0, 1, 2, 3, 77]].any()
     assert scipy.stats.chisquare(counts[ids]).pvalue > SURE
 
 

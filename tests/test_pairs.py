@@ -137,6 +137,18 @@ def test_short_pairs_are_uniform() -> None:
     assert scipy.stats.chisquare(counts[2:21]).pvalue > SURE
 
 
+def test_tokens_are_dropped_from_both_ends_by_a_fair_coin() -> None:
+    sentences = np.arange(0, 401, 100)
+    pairs = Pairs(sentences, np.array([0, 2, 4]), 23, short_share=0.0)
+    spans = pairs.spans(np.zeros(4000, np.int64), draw(np.arange(4000)))
+    for start, length in ((spans.a_start, 10), (spans.b_start, 10)):
+        front = start % 100  # of the 90 tokens that are dropped
+        assert abs(front.mean() - 45) < 0.5
+        assert abs(front.var() / (90 / 4) - 1) < 0.12
+        assert (start % 100 + length <= 100).all()
+    assert (spans.a_length == 10).all() and (spans.b_length == 10).all()
+
+
 def test_short_other_documents_give_what_they_have() -> None:
     # The other document has 4 tokens; B of the long one is longer.
     sentences = np.array([0, 20, 40, 42, 44])
