@@ -97,6 +97,8 @@ def read(directory: epath.Path, step: int) -> dict[str, Any]:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the kind of an error and the first line of its message."""
+    """Returns the kind of an error and the first line of its message, of the one at the bottom of it."""
+    while error.__cause__ is not None:  # Orbax wraps a lost file in a remark on its handlers
+        error = error.__cause__
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:300] if text else 'no message'}"

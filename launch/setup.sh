@@ -18,14 +18,11 @@ find_python() {
   if [[ -n ${PYTHON:-} ]]; then
     candidates=("$PYTHON")
   else
-    local name
-    for name in python3.12 python3.13 python3.11 python3 python; do
+    local version
+    for version in 3.12 3.13 3.11 3; do
       while IFS= read -r candidate; do
         candidates+=("$candidate")
-      done < <(type -ap "$name")
-    done
-    for candidate in ~/.pyenv/versions/3.1[231].*/bin/python; do
-      [[ -x $candidate ]] && candidates+=("$candidate")
+      done < <(type -ap "python$version"; compgen -G "$HOME/.pyenv/versions/$version.*/bin/python")
     done
   fi
   for candidate in ${candidates[@]+"${candidates[@]}"}; do
