@@ -178,7 +178,7 @@ def test_tfds(tmp_path: pathlib.Path) -> None:
 
         def _info(self) -> info:
             features = tfds.features.FeaturesDict({"body": tfds.features.Text(), "number": np.int64})
-            return self.dataset_info_from_configs(features=features)
+            return info(builder=self, features=features)
 
         def _split_generators(self, manager: object) -> dict:
             return {"train": self._rows(0, 30), "validation": self._rows(30, 40)}

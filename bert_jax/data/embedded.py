@@ -53,8 +53,8 @@ def embedded_file(cache_dir: str = "") -> pathlib.Path:
     listing = "\n".join(f"{path.relative_to(library)} {path.stat().st_size}" for path in sources)
     digest = hashlib.sha256(listing.encode()).hexdigest()[:12]
     target = cache_root(cache_dir) / f"embedded-{VERSION}-{platform.python_version()}-{digest}.jsonl"
-    logging.info("embedded corpus of Python %s: a corpus to look with, not to build a model on",
-                 platform.python_version())  # fmt: skip
+    message = "embedded corpus of Python %s: a corpus to look with, not to build a model on"
+    logging.log_first_n(logging.INFO, message, 1, platform.python_version())
     if target.is_file():
         return target
     if not sources:
