@@ -423,14 +423,14 @@ def test_memory_does_not_grow_with_the_text(tmp_path: pathlib.Path, vocabulary: 
     rng = random.Random(0)
     text = "\n".join(_paragraph(rng, 800) for _ in range(70))  # one document, one paragraph
     peaks = []
-    for times in (1, 10):
+    for times in (2, 12):
         path = tmp_path / f"{times}.txt"
         path.write_text(f"{text}\n" * times)
         command = [sys.executable, "-c", _PEAK, str(path), vocabulary, str(tmp_path / f"out{times}")]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         peaks.append(int(run.stdout) / 1024)
     assert path.stat().st_size > 2_500_000
-    assert peaks[1] < peaks[0] + 5, f"{peaks} MiB"
+    assert peaks[1] < peaks[0] + 8, f"{peaks} MiB"
 
 
 def test_the_command(tmp_path: pathlib.Path, vocabulary: str) -> None:
