@@ -141,10 +141,12 @@ def write_parts(
                     block = next(todo, None)
                 if block is None:
                     return
-                request = json.dumps({"part": str(block.part), "paragraphs": block.paragraphs})
+                request = json.dumps({"part": str(block.part), "paragraphs": block.paragraphs}).encode()
+                characters, block = block.characters, None  # the worker has the text: no need to hold it
                 try:
-                    worker.stdin.write(request.encode() + b"\n")
+                    worker.stdin.write(request + b"\n")
                     worker.stdin.flush()
+                    request = b""
                     reply = worker.stdout.readline()
                 except BrokenPipeError:
                     reply = b""
@@ -154,7 +156,7 @@ def write_parts(
                         "to go on from the finished parts, with fewer data.workers if memory ran out"
                     )
                 with lock:
-                    done(block.characters, int(reply))
+                    done(characters, int(reply))
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         feeders = [pool.submit(feed) for _ in range(workers)]

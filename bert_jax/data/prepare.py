@@ -30,7 +30,7 @@ from bert_jax.data.progress import Progress
 from bert_jax.data.shard_writer import write_index
 
 RULES = 1  # version of all rules that turn text into shards; older caches are then not found
-BLOCK = 2_000_000  # characters of a part
+BLOCK = 1_000_000  # characters of a part; a process holds a few of these
 
 _MUCH_UNKNOWN = 0.05  # share of [UNK] that is said aloud
 
