@@ -44,7 +44,7 @@ LONGEST = 1 << 16  # most characters of a paragraph
 _MARKDOWN = (".md", ".markdown")
 _TEXT = (".txt", ".text", *_MARKDOWN)
 _JSONL = (".jsonl", ".ndjson", ".json")
-_CHUNK = 1 << 22  # bytes hashed at a time
+_CHUNK = 1 << 18  # bytes hashed at a time
 
 _HEADING = re.compile(r"#{1,6}(?:\s+|$)")
 _RULE = re.compile(r"([-*_=])(?:\s*\1){2,}$")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 _BUCKETS = 256  # files; one at a time is held in memory
-_PENDING = 1 << 16  # hashes held before they are written
+_PENDING = 1 << 13  # hashes held before they are written
 
 
 def text_hash(text: str) -> int:

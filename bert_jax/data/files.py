@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from etils import epath
 
-_CHUNK = 1 << 20  # bytes read at a time
+_CHUNK = 1 << 18  # bytes read at a time
 
 
 class CorpusError(ValueError):
