@@ -43,7 +43,8 @@ _OUTPUT = absl_flags.DEFINE_string(
 _TOP_K = absl_flags.DEFINE_integer("top_k", 5, "Candidates for each [MASK].", lower_bound=1)
 _BATCH_SIZE = absl_flags.DEFINE_integer("batch_size", 32, "Lines that are computed at once.", lower_bound=1)
 
-_SHORTEST = 16  # tokens of the shortest row; longer ones double, so that few programs are compiled
+# Rows and their numbers of masks double from here, so that few programs are compiled.
+_SHORTEST, _FEWEST_MASKS = 16, 4
 _BATCHES_AHEAD = 64  # read before lines of like length are put together
 
 
@@ -87,7 +88,7 @@ def predict(
         groups = defaultdict(list)
         for number, line in enumerate(window):
             if line.text.strip():
-                groups[_row_length(line, spec.max_positions), _power_of_two(len(line.masks))].append(number)
+                groups[_size(line, spec.max_positions)].append(number)
         answers: list[dict[str, Any]] = [{} for _ in window]
         for (length, masks), numbers in sorted(groups.items()):
             for start in range(0, len(numbers), batch_size):
@@ -114,12 +115,14 @@ def _tokenised(text: str, source: load.Source) -> _Line:
     return _Line(text, ids, masks, note)
 
 
-def _power_of_two(count: int) -> int:
-    return 1 << (count - 1).bit_length() if count else 0
+def _size(line: _Line, longest: int) -> tuple[int, int]:
+    """Returns the length of a line's row, and for how many masks there is room in it."""
 
+    def doubled(count: int, start: int) -> int:
+        return max(start, 1 << (count - 1).bit_length())
 
-def _row_length(line: _Line, longest: int) -> int:
-    return min(max(_SHORTEST, _power_of_two(len(line.ids))), longest)
+    masks = len(line.masks)
+    return min(doubled(len(line.ids), _SHORTEST), longest), doubled(masks, _FEWEST_MASKS) if masks else 0
 
 
 def _batch(lines: list[_Line], rows: int, length: int, pad_id: int) -> dict[str, np.ndarray]:

@@ -1,0 +1,187 @@
+"""Prediction: a model's answers to lines, the same whatever the batch, and the command around it."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import checkpoint, predict
+from bert_jax import config as config_lib
+from bert_jax.data import tokenizer as tokenizer_lib
+from bert_jax.interop import load
+from bert_jax.models import spec as spec_lib
+from bert_jax.models.model import Model
+
+ROOT = pathlib.Path(__file__).parents[1]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "sat", "run", "##s", "."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
+    file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    file.write_text("\n".join(VOCABULARY))
+    return tokenizer_lib.load(file, lowercase=True)
+
+
+def source(tokenizer: Any, labels: tuple[str, ...] = (), kind: str = "encoder", **heads: Any) -> load.Source:
+    """A small model with random weights, large enough that its answers differ."""
+    model = config_lib.default().model
+    model.kind, model.hidden_size, model.layers, model.heads = kind, 16, 1, 2
+    model.feed_forward_size, model.max_positions = 32, 20
+    spec = spec_lib.from_config(
+        model, vocab_size=tokenizer.vocab_size, mask_id=4, labels=len(labels), **heads
+    )
+    shapes = jax.eval_shape(
+        lambda: Model(spec).init(jax.random.key(0), {"tokens": jnp.ones((1, 4), jnp.int32)})
+    )
+    rng = np.random.default_rng(1)
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), nn.unbox(shapes)["params"])
+    return load.Source(spec, params, tokenizer, labels, [])
+
+
+def outputs(made: load.Source, ids: list[int]) -> dict[str, jax.Array]:
+    """What the model says of one row without padding."""
+    batch = {"tokens": jnp.array([ids])}
+    return jax.jit(lambda p, b: Model(made.spec).apply({"params": p}, b))(made.params, batch)
+
+
+LINES = [
+    "the [MASK] sat.",
+    "",
+    "the cat",
+    "[MASK] [MASK] run. the cat sat.",
+    "the [MASK] the [MASK] the [MASK]",
+    "the cat sat " * 9 + "[MASK]",
+]
+
+
+def close(a: Any, b: Any) -> bool:
+    """Equal, numbers to float32's rounding."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(close(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(close, a, b))
+    return a == pytest.approx(b, rel=1e-4) if isinstance(a, float) else a == b
+
+
+@pytest.mark.parametrize("kind", ["encoder", "tta"])
+def test_fillers_are_those_of_the_line_alone(tokenizer: Any, kind: str) -> None:
+    made = source(tokenizer, kind=kind)
+    found = list(predict.predict(made, LINES, top_k=100, batch_size=4))
+    assert [answer["text"] for answer in found] == LINES
+    ids = tokenizer.encode(LINES[0]).ids
+    assert ids == [2, 5, 4, 8, 11, 3]
+    name = "tta_logits" if kind == "tta" else "mlm_logits"
+    shares = np.array(jax.nn.softmax(outputs(made, ids)[name][0, 2]))
+    order = [i for i in np.argsort(-shares) if 5 <= i < 12]  # no special token, no row of padding
+    (fill,) = found[0]["fills"]
+    assert fill["position"] == 4
+    assert [c["token"] for c in fill["candidates"]] == [VOCABULARY[i] for i in order]
+    np.testing.assert_allclose([c["probability"] for c in fill["candidates"]], shares[order], rtol=1e-4)
+
+    assert found[1] == {"text": "", "fills": [], "filled": "", "note": "empty line"}
+    assert found[2] == {"text": "the cat", "fills": [], "filled": "the cat"}
+    assert [fill["position"] for fill in found[3]["fills"]] == [0, 7]
+    assert [fill["position"] for fill in found[4]["fills"]] == [4, 15, 26]
+    assert "[MASK]" not in found[4]["filled"]
+    assert found[5]["note"] == "cut from 30 to 20 tokens"
+    assert (found[5]["fills"], found[5]["filled"]) == ([], LINES[5])
+
+
+def test_a_piece_is_joined_to_its_word(tokenizer: Any) -> None:
+    line = predict._Line("the dog [MASK] [MASK].", [2, 5, 7, 4, 4, 11, 3], [(3, 8), (4, 15)], None)
+    tokens, shares = np.array([[9, 6], [10, 6]]), np.array([[0.5, 0.25], [0.125, 0.0625]])
+    found = predict._filled(line, shares, tokens, tokenizer)
+    assert found["filled"] == "the dog runs."
+    assert found["fills"][1] == {
+        "position": 15,
+        "candidates": [{"token": "##s", "probability": 0.125}, {"token": "cat", "probability": 0.0625}],
+    }
+
+
+def test_labels_and_their_probabilities(tokenizer: Any) -> None:
+    made = source(tokenizer, labels=("bad", "good"), has_mlm=False)
+    found = list(predict.predict(made, LINES))
+    assert [answer["text"] for answer in found] == LINES
+    assert found[1] == {"text": "", "label": None, "probabilities": None, "note": "empty line"}
+    for number in (2, 5):
+        ids = tokenizer.encode(LINES[number]).ids
+        ids = ids if len(ids) <= 20 else [*ids[:19], 3]
+        shares = np.array(jax.nn.softmax(outputs(made, ids)["logits"][0]))
+        answer = found[number]
+        np.testing.assert_allclose(list(answer["probabilities"].values()), shares, rtol=1e-4)
+        assert answer["label"] == ("bad", "good")[int(np.argmax(shares))]
+    assert found[5]["note"] == "cut from 30 to 20 tokens"
+
+
+def test_a_regression_has_scores(tokenizer: Any) -> None:
+    made = source(tokenizer, labels=("score",), has_mlm=False)
+    found = list(predict.predict(made, LINES[:3], batch_size=2))
+    assert found[1] == {"text": "", "score": None, "note": "empty line"}
+    assert found[0]["score"] != found[2]["score"]
+
+
+def test_answers_do_not_depend_on_the_batch(tokenizer: Any) -> None:
+    made = source(tokenizer)
+    lines = LINES * 3
+    alone = list(predict.predict(made, lines, batch_size=1))
+    assert close(alone, list(predict.predict(made, lines, batch_size=5)))
+    assert close(alone[:6], alone[6:12])
+
+
+def test_a_model_that_cannot_answer(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="neither a classifier nor a head that predicts tokens"):
+        list(predict.predict(source(tokenizer, has_mlm=False), ["the cat"]))
+    made = source(tokenizer)
+    made.params["encoder"]["embedding_norm"]["scale"] = np.full(16, np.nan, np.float32)
+    with pytest.raises(ValueError, match="is not a number"):
+        list(predict.predict(made, ["the [MASK]"]))
+
+
+def save(folder: pathlib.Path, made: load.Source) -> pathlib.Path:
+    """Writes a run's directory whose best checkpoint is not its newest."""
+    folder.mkdir()
+    (folder / "model.json").write_text(spec_lib.to_json(made.spec, made.labels))
+    made.tokenizer.save(folder / "tokenizer")
+    checkpoints = checkpoint.Checkpoints(folder / "checkpoints", keep=2, best_mode="max")
+    params = jax.tree.map(jnp.asarray, made.params)
+    checkpoints.save(1, {"params": params}, metric=0.5)
+    checkpoints.save(2, {"params": jax.tree.map(jnp.zeros_like, params)}, metric=0.25)
+    checkpoints.close()
+    return folder
+
+
+def run(folder: pathlib.Path, stdin: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "bert_jax.predict", *arguments]
+    return subprocess.run(command, cwd=folder, env=env, input=stdin, capture_output=True, check=False)
+
+
+def test_the_command_on_a_run(tmp_path: pathlib.Path, tokenizer: Any) -> None:
+    made = source(tokenizer, labels=("bad", "good"), has_mlm=False)
+    save(tmp_path / "run", made)
+    again = load.read(tmp_path / "run")
+    assert (again.spec, again.labels) == (made.spec, made.labels)
+    assert jax.tree.all(jax.tree.map(np.array_equal, again.params, made.params))
+
+    (tmp_path / "in.txt").write_bytes("\r\n".join(LINES[:3]).encode())
+    done = run(tmp_path, b"", "--model=run", "--input=in.txt", "--output=out.jsonl", "--batch_size=2")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().decode().split("\n")[:-1]]
+    assert close(found, list(predict.predict(made, LINES[:3])))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.jsonl", "run"]
+
+    # Bad input leaves an earlier output as it was, and nothing beside it.
+    before = (tmp_path / "out.jsonl").read_bytes()
+    done = run(tmp_path, b"the cat\n\xff\n", "--model=run", "--input=-", "--output=out.jsonl")
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-1].startswith("error: /dev/stdin, line 2: not UTF-8")
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.jsonl", "run"]
