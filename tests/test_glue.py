@@ -195,7 +195,7 @@ def test_tfds(tmp_path: pathlib.Path, tokenizer: Any) -> None:
                     "idx": np.int32,
                 }
             )
-            return self.dataset_info_from_configs(features=features)
+            return tfds.core.DatasetInfo(builder=self, features=features)
 
         def _split_generators(self, manager: object) -> dict[str, Any]:
             return {"train": self._rows(9), "validation": self._rows(4)}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from absl import logging
 from etils import epath
 
-from bert_jax import checkpoint
+from bert_jax import checkpoint, workdir
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import huggingface, huggingface_files
 from bert_jax.models import spec as spec_lib
@@ -73,7 +73,7 @@ def read(path: epath.PathLike) -> Source:
     folder = epath.Path(path).expanduser()
     if not folder.is_dir():
         raise ModelDirectoryError(f"{path} is no directory: name a workdir or a Hugging Face BERT directory")
-    if (folder / "model.json").exists():
+    if (folder / workdir.MODEL).exists():
         source = _run(folder)
     elif (folder / "config.json").exists() and any((folder / n).exists() for n in huggingface_files.WEIGHTS):
         source = _hugging_face(folder)
@@ -90,16 +90,15 @@ def read(path: epath.PathLike) -> Source:
             f"{path}: its vocabulary has {source.tokenizer.vocab_size} tokens and its model "
             f"{source.spec.vocab_size}: they do not belong together"
         )
-    for line in source.report:
-        logging.info("%s: %s", path, line)
+    logging.info("%s: %s", path, "; ".join(source.report))
     return source
 
 
 def _run(folder: epath.Path) -> Source:
-    spec, labels = spec_lib.from_json((folder / "model.json").read_text())
-    params = checkpoint.read_params(folder / "checkpoints", "best")
+    spec, labels = spec_lib.from_json((folder / workdir.MODEL).read_text())
+    params = checkpoint.read_params(folder / workdir.CHECKPOINTS, "best")
     report = ["loaded: the best checkpoint, or the newest where evaluation chose none"]
-    return Source(spec, params, tokenizer_lib.load(folder / "tokenizer"), labels, report)
+    return Source(spec, params, tokenizer_lib.load(folder / workdir.TOKENIZER), labels, report)
 
 
 def _hugging_face(folder: epath.Path) -> Source:
