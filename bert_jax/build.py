@@ -92,8 +92,6 @@ def complete(config: ConfigDict, found: ConfigDict | None) -> tuple[ConfigDict, 
         "the model is that of %s: %s, %d layers, hidden size %d",
         config.init_from, source.spec.kind, source.spec.layers, source.spec.hidden_size,
     )  # fmt: skip
-    for line in source.report:
-        logging.info("%s", line)
     config_lib.validate(config)
     return config, source
 

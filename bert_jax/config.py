@@ -228,6 +228,7 @@ FREE_KEYS = (
     "data.workers",
     "data.prefetch",
     "train.eval_batch_size",
+    "train.eval_every",
     "train.log_every",
     "train.compilation_cache",
     "mesh.data",

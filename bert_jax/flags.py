@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import linecache
+import logging as python_logging
 import os
 import pathlib
 import re
@@ -60,7 +61,7 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(0)
     try:
         _parse(sys.argv)
-        logging.use_absl_handler()
+        _say_plainly()
         main()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -70,6 +71,23 @@ def run(main: Callable[[], None]) -> None:
             raise
         print(f"error: {_line(error)}", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
+
+
+class _Plain(python_logging.Formatter):
+    """What happens as a sentence; only a warning says what it is."""
+
+    def format(self, record: python_logging.LogRecord) -> str:
+        line = super().format(record)
+        return line if record.levelno < python_logging.WARNING else f"{record.levelname.lower()}: {line}"
+
+
+def _say_plainly() -> None:
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().setFormatter(_Plain())
+    # Libraries say much that is of no use to the reader; what they warn of comes through.
+    for handler in python_logging.getLogger().handlers:
+        handler.addFilter(lambda r: r.levelno >= python_logging.WARNING or r.name in ("absl", "root"))
 
 
 def _help() -> str:
@@ -83,6 +101,8 @@ def _parse(argv: list[str]) -> None:
     path = None
     if "config" in flags.FLAGS:
         path = _config_path(argv)
+        # A config derives from another by `from configs import base`, wherever the command is run.
+        sys.path.append(str(pathlib.Path(path).resolve().parents[1]))
         _check_overrides(argv)
     try:
         rest = flags.FLAGS(argv)[1:]

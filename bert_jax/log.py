@@ -109,8 +109,8 @@ class Log:
     def _sentence(self, step: int, split: str, values: dict[str, float], left: float | None) -> str:
         shown = [f"{split} {step}/{self._steps}"]
         for name, value in values.items():
-            if name == "seconds":
-                continue
+            if name == "seconds" or (name.endswith("_loss") and value == values["loss"]):
+                continue  # with one objective the total says it already
             if name == "tokens_per_second":
                 shown.append(f"{value:,.0f} tokens/s")
             elif name == "mfu":

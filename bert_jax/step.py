@@ -136,7 +136,7 @@ def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]
         total = sum(o.weight * sums[f"{o.name}_loss"] / counts[o.name] for o in setup.objectives)
         metrics = {name: (value, counts[name.split("_")[0]]) for name, value in sums.items()}
         metrics["loss"] = (total + _penalty(setup, state.params), one)
-        metrics["grad_norm"] = (optax.global_norm(grads), one)
+        metrics["grad_norm"] = (optax.tree.norm(grads), one)
         metrics["tokens"] = (jnp.sum(batch["segment_ids"] > 0).astype(jnp.float32), one)
         metrics["row_length"] = (one * batch["tokens"].shape[1], one)
         metrics["learning_rate"] = (jnp.asarray(setup.learning_rate(state.step), jnp.float32), one)

@@ -1,0 +1,147 @@
+"""The loop: what it writes, how it goes on, and when it stops."""
+
+import json
+import os
+import signal
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+import small
+from bert_jax import checkpoint, train
+from bert_jax.config import ConfigError
+
+
+def params(workdir):
+    return checkpoint.read_params(workdir / "checkpoints")
+
+
+def lines(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_a_run_leaves_all_that_it_promises(tmp_path):
+    config = small.config(tmp_path, **{"train.eval_every": 15, "objective.nsp.weight": 1.0})
+    result = train.train(config, tmp_path / "run")
+    assert result["steps"] == 30
+    assert result["value"] == result["loss"] == pytest.approx(result["mlm_loss"] + result["nsp_loss"])
+    assert 0 < result["unigram_cross_entropy"] < np.log(200)
+    assert 0 <= result["most_frequent_accuracy"] <= 1
+    assert result == json.loads((tmp_path / "run" / "result.json").read_text())
+    written = lines(tmp_path / "run")
+    assert [(line["step"], line["split"]) for line in written] == [
+        (10, "train"), (15, "eval"), (20, "train"), (30, "train"), (30, "eval"),
+    ]  # fmt: skip
+    for line in written:
+        kinds = {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
+        more = {"tokens_per_second", "mfu", "learning_rate"} if line["split"] == "train" else set()
+        assert kinds | more <= set(line)
+        assert all(np.isfinite(line[name]) for name in kinds | more)
+    assert (tmp_path / "run" / "tokenizer").is_dir()
+    assert list((tmp_path / "run" / "tensorboard").rglob("events.*"))
+    assert train.train(config, tmp_path / "run") == result  # complete: nothing is done again
+    assert len(lines(tmp_path / "run")) == len(written)
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    config = small.config(tmp_path, **{"model.dropout": 0.1, "checkpoint.every": 7})
+    train.train(config, tmp_path / "whole")
+
+    sent = threading.Event()
+    log_write = train.log_lib.Log.write
+
+    def write_and_stop(self, step, split, values, left=None):
+        log_write(self, step, split, values, left)
+        if step == 10 and not sent.is_set():
+            sent.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(train.log_lib.Log, "write", write_and_stop)
+    with pytest.raises(SystemExit) as exit_info:
+        train.train(config, tmp_path / "cut")
+    assert exit_info.value.code == 128 + signal.SIGTERM
+    assert sorted(p.name for p in (tmp_path / "cut" / "checkpoints").iterdir() if p.name.isdigit()) in (
+        ["10", "7"], ["11", "7"],
+    )  # fmt: skip
+    result = train.train(config, tmp_path / "cut")
+    assert_same(params(tmp_path / "whole"), params(tmp_path / "cut"))
+    steps = [line["step"] for line in lines(tmp_path / "cut")]
+    assert steps == sorted(steps)
+    assert result["loss"] == json.loads((tmp_path / "whole" / "result.json").read_text())["loss"]
+
+
+def test_steps_logged_after_the_last_checkpoint_are_not_logged_twice(tmp_path):
+    config = small.config(tmp_path, **{"train.log_every": 5})
+    train.train(config, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    for folder in (tmp_path / "run" / "checkpoints").iterdir():
+        if folder.name == "30":
+            folder.rename(folder.with_name("30.damaged"))
+    train.train(config, tmp_path / "run")
+    assert [line["step"] for line in lines(tmp_path / "run")] == [5, 10, 15, 20, 25, 30, 30]
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path):
+    config = small.config(
+        tmp_path, **{"optimizer.learning_rate": 1e38, "optimizer.clip": 0.0, "train.log_every": 30}
+    )
+    with pytest.raises(train.NonFiniteError, match=r"in step \d+.*no checkpoint was saved"):
+        train.train(config, tmp_path / "run")
+    assert not [p for p in (tmp_path / "run" / "checkpoints").iterdir() if p.name.isdigit()]
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_another_config_is_refused_with_its_keys(tmp_path):
+    train.train(small.config(tmp_path, **{"train.steps": 1}), tmp_path / "run")
+    other = small.config(tmp_path, **{"train.steps": 1, "seed": 3, "train.log_every": 1})
+    with pytest.raises(ConfigError, match="seed: 0 -> 3") as error:
+        train.train(other, tmp_path / "run")
+    assert "log_every" not in str(error.value)
+
+
+def test_a_sweep_gives_each_member_and_their_spread(tmp_path):
+    result = train.train(small.config(tmp_path, **{"train.steps": 3, "sweep.seeds": 3}), tmp_path / "run")
+    values = [member["value"] for member in result["members"]]
+    assert len(set(values)) == 3
+    assert result["value"] == pytest.approx(np.mean(values))
+    assert result["std"] == pytest.approx(np.std(values, ddof=1))
+    for number in range(3):
+        assert (tmp_path / "run" / "members" / str(number) / "result.json").exists()
+    assert [member["seed"] for member in result["members"]] == [0, 1, 2]
+
+
+def test_accumulation_and_scan_change_no_result(tmp_path):
+    still = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "train.steps": 5}
+    plain = train.train(small.config(tmp_path, **still), tmp_path / "plain")
+    for name, change in (
+        ("parts", {"train.accumulation": 4}),
+        ("unrolled", {"model.scan": False}),
+        ("remat", {"model.remat": "dots"}),
+    ):
+        other = train.train(small.config(tmp_path, **still, **change), tmp_path / name)
+        assert other["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+
+
+def test_evaluation_alone_repeats_the_run_s_last(tmp_path):
+    config = small.config(tmp_path, **{"train.steps": 5})
+    result = train.train(config, tmp_path / "run")
+    assert train.evaluate(config, tmp_path / "run")["loss"] == pytest.approx(result["loss"], rel=1e-6)
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        train.evaluate(config, tmp_path / "nowhere")
+
+
+def test_a_run_starts_from_the_weights_of_another(tmp_path):
+    first = small.config(tmp_path)
+    before = train.train(first, tmp_path / "first")
+    second = small.config(
+        tmp_path, **{"init_from": str(tmp_path / "first"), "train.steps": 1, "optimizer.learning_rate": 0.0}
+    )
+    after = train.train(second, tmp_path / "second")
+    assert after["loss"] == pytest.approx(before["loss"], rel=1e-6)
