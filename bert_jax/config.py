@@ -259,7 +259,7 @@ def validate(config: ConfigDict) -> None:
     schema, flat = flatten(default()), flatten(config)
     for key, value in flat.items():
         if key not in schema:
-            near = difflib.get_close_matches(key, schema, n=1)
+            near = difflib.get_close_matches(key, schema, n=1, cutoff=0.7)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"unknown config key {key}{hint}")
         _check_type(key, value, schema[key])
@@ -387,7 +387,10 @@ def _check_pairs(c: ConfigDict) -> None:
         ]
     else:
         rules += [
-            (not d.path, f'task.name = "{c.task.name}" needs data.path: the folder of its TSV files, or a TFDS name'),
+            (
+                not d.path,
+                f'task.name = "{c.task.name}" needs data.path: the folder of its TSV files, or a TFDS name',
+            ),
             (d.packing, "data.packing is for pretraining: set it to False for a task"),
             (
                 m.kind == "tta",
@@ -433,4 +436,6 @@ def from_json(text: str) -> ConfigDict:
 def differing_keys(asked: ConfigDict, found: ConfigDict) -> list[str]:
     """Returns "key: found -> asked" for each key that must agree to continue a run, and does not."""
     a, b = flatten(asked), flatten(found)
-    return [f"{k}: {b.get(k)!r} -> {a.get(k)!r}" for k in sorted(a) if k not in FREE_KEYS and a[k] != b.get(k)]
+    return [
+        f"{k}: {b.get(k)!r} -> {a.get(k)!r}" for k in sorted(a) if k not in FREE_KEYS and a[k] != b.get(k)
+    ]

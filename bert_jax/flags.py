@@ -83,7 +83,8 @@ class _Plain(python_logging.Formatter):
 
 def _say_plainly() -> None:
     logging.use_absl_handler()
-    logging.set_verbosity(logging.INFO)
+    if not flags.FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().setFormatter(_Plain())
     # Libraries say much that is of no use to the reader; what they warn of comes through.
     for handler in python_logging.getLogger().handlers:
@@ -102,7 +103,7 @@ def _parse(argv: list[str]) -> None:
     if "config" in flags.FLAGS:
         path = _config_path(argv)
         # A config derives from another by `from configs import base`, wherever the command is run.
-        sys.path.append(str(pathlib.Path(path).resolve().parents[1]))
+        sys.path.append(str(pathlib.Path(path).resolve().parent.parent))
         _check_overrides(argv)
     try:
         rest = flags.FLAGS(argv)[1:]

@@ -129,7 +129,9 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                 log.pause(time.monotonic() - began)
             if leave and step < steps:
                 checkpoints.wait()
-                log.say(f"stopped by {leave.name} after step {step}: saved; the same command goes on from there")
+                log.say(
+                    f"stopped by {leave.name} after step {step}: saved; the same command goes on from there"
+                )
                 sys.exit(128 + leave)
         if start == steps:
             latest = evaluator(state.params)

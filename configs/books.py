@@ -6,8 +6,9 @@
 The variant after the colon is learned, rope or tta. The last 5% of each book are for evaluation.
 """
 
-from configs import base
 from ml_collections import ConfigDict
+
+from configs import base
 
 VARIANTS = ("learned", "rope", "tta")
 

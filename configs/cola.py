@@ -7,8 +7,9 @@ MODEL is a Hugging Face BERT directory, or a workdir or model directory of ours;
 folder with train.tsv and dev.tsv, or the TFDS name glue/cola.
 """
 
-from bert_jax import config as config_lib
 from ml_collections import ConfigDict
+
+from bert_jax import config as config_lib
 
 
 def get_config() -> ConfigDict:

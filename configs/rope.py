@@ -8,8 +8,9 @@ are packed. Hardware and time: as configs/base.py. For a run that ends on a lapt
 configs/books.py.
 """
 
-from configs import base
 from ml_collections import ConfigDict
+
+from configs import base
 
 
 def get_config() -> ConfigDict:

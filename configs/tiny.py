@@ -1,11 +1,12 @@
 """A small masked language model on the embedded text: the whole way in minutes on a laptop.
 
-    bash launch/demo.sh
-    python -m bert_jax.main --config=configs/tiny.py --workdir=runs/tiny
+bash launch/demo.sh
+python -m bert_jax.main --config=configs/tiny.py --workdir=runs/tiny
 """
 
-from configs import base
 from ml_collections import ConfigDict
+
+from configs import base
 
 
 def get_config() -> ConfigDict:
@@ -14,10 +15,10 @@ def get_config() -> ConfigDict:
     # A small post-norm BERT stays for long on the plateau where it only knows how frequent each
     # token is; norms before the sublayers, rotary positions and a higher rate leave it within
     # a few hundred steps.
-    c.model.hidden_size = 256
-    c.model.layers = 4
-    c.model.heads = 4
-    c.model.feed_forward_size = 1024
+    c.model.hidden_size = 192
+    c.model.layers = 3
+    c.model.heads = 3
+    c.model.feed_forward_size = 768
     c.model.max_positions = 128
     c.model.segments = 0
     c.model.position = "rotary"
@@ -31,16 +32,16 @@ def get_config() -> ConfigDict:
     c.data.vocab_size = 4096
     c.data.packing = True
 
-    c.train.steps = 600
-    c.train.batch_size = 32
-    c.train.eval_every = 200
+    c.train.steps = 300
+    c.train.batch_size = 16
+    c.train.eval_every = 100
     c.train.eval_rows = 0
-    c.train.log_every = 20
+    c.train.log_every = 25
 
     c.optimizer.learning_rate = 2e-3
     c.optimizer.b2 = 0.98
     c.optimizer.warmup_steps = 0
     c.optimizer.warmup_fraction = 0.06
 
-    c.checkpoint.every = 200
+    c.checkpoint.every = 100
     return c

@@ -8,8 +8,9 @@ sentences are packed, each alone with itself, so a step of 64 rows holds several
 Hardware and time: made for an accelerator. For a run that ends on a laptop, see configs/books.py.
 """
 
-from configs import base
 from ml_collections import ConfigDict
+
+from configs import base
 
 
 def get_config() -> ConfigDict:

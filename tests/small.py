@@ -3,8 +3,9 @@
 import pathlib
 import random
 
-from bert_jax import config as config_lib
 from ml_collections import ConfigDict
+
+from bert_jax import config as config_lib
 
 
 def write_text(folder: pathlib.Path, documents: int = 12) -> pathlib.Path:

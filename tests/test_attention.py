@@ -108,7 +108,9 @@ def test_weights_equal_numpy(diagonal: bool) -> None:
 
 def _attention(dtype: str = "float32", **values: object) -> Attention:
     model = config.default().model
-    model.update({"hidden_size": 12, "heads": 3, "layers": 1, "dtype": dtype, "attention_dropout": 0.0, **values})
+    model.update(
+        {"hidden_size": 12, "heads": 3, "layers": 1, "dtype": dtype, "attention_dropout": 0.0, **values}
+    )
     return Attention(spec_lib.from_config(model, vocab_size=10, mask_id=3))
 
 

@@ -81,7 +81,8 @@ class Text:
         """Returns -log p(word | all other words of the row) at each position, (rows, 2 * HALF)."""
         columns = np.eye(2 * HALF, dtype=bool)
         return np.stack(
-            [self.best_losses(words, np.tile(c, (len(words), 1)))[:, i] for i, c in enumerate(columns)], axis=1
+            [self.best_losses(words, np.tile(c, (len(words), 1)))[:, i] for i, c in enumerate(columns)],
+            axis=1,
         )
 
 
@@ -105,7 +106,12 @@ def mlm_batch(words: np.ndarray, rng: np.random.Generator) -> tuple[dict[str, np
 def tta_batch(words: np.ndarray) -> dict[str, np.ndarray]:
     tokens = (words + FIRST).astype(np.int32)
     ones = np.ones_like(tokens)
-    return {"tokens": tokens, "segment_ids": ones, "tta_labels": tokens, "tta_weights": ones.astype(np.float32)}
+    return {
+        "tokens": tokens,
+        "segment_ids": ones,
+        "tta_labels": tokens,
+        "tta_weights": ones.astype(np.float32),
+    }
 
 
 def train(steps: int, batch_size: int, make_batch: Any, **model: Any) -> tuple[step.Setup, Any]:
@@ -148,7 +154,9 @@ def check(name: str, losses: np.ndarray, bound: np.ndarray) -> None:
     """The loss lies within 5 % of the bound, and not below it by more than chance explains."""
     excess = (losses - bound).mean(axis=1)  # rows are independent, their tokens are not
     error = excess.std() / np.sqrt(len(excess))
-    numbers = f"{name}: loss {losses.mean():.4f}, bound {bound.mean():.4f}, {excess.mean():+.4f} +- {error:.4f}"
+    numbers = (
+        f"{name}: loss {losses.mean():.4f}, bound {bound.mean():.4f}, {excess.mean():+.4f} +- {error:.4f}"
+    )
     print(numbers)
     assert excess.mean() > -3 * error, f"better than the best possible, so the model has leaked: {numbers}"
     assert losses.mean() < 1.05 * bound.mean(), numbers
@@ -165,7 +173,9 @@ def test_the_posterior_is_exact() -> None:
         guesses = np.repeat(words, WORDS**2, axis=0)
         guesses[:, pair] = np.stack(np.divmod(np.arange(WORDS**2), WORDS), axis=1)
         a, b = guesses[:, :HALF], guesses[:, HALF:]
-        joint = text.start[a[:, 0]] * text.transition[a[:, :-1], a[:, 1:]].prod(1) * text.channel[a, b].prod(1)
+        joint = (
+            text.start[a[:, 0]] * text.transition[a[:, :-1], a[:, 1:]].prod(1) * text.channel[a, b].prod(1)
+        )
         joint = (joint / joint.sum()).reshape(WORDS, WORDS)
         found = text.posterior(words, hidden)[0, list(pair)]
         np.testing.assert_allclose(found, [joint.sum(1), joint.sum(0)], rtol=1e-9)
@@ -176,7 +186,7 @@ def test_the_posterior_is_exact() -> None:
 def test_mlm_reaches_the_bound(position: str) -> None:
     text, rng = Text(), np.random.default_rng(2)
     setup, params = train(
-        1000, 128, lambda count, rng: mlm_batch(text.rows(count, rng), rng)[0], position=position
+        1200, 128, lambda count, rng: mlm_batch(text.rows(count, rng), rng)[0], position=position
     )
     words = text.rows(4000, rng)
     batch, hidden = mlm_batch(words, rng)

@@ -12,10 +12,11 @@ import time
 import jax
 import numpy as np
 import pytest
-
 import small
+
 from bert_jax import checkpoint
 from bert_jax import config as config_lib
+
 
 def start(config_file: pathlib.Path, workdir: pathlib.Path, log: pathlib.Path) -> subprocess.Popen:
     env = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1]), "JAX_PLATFORMS": "cpu"}

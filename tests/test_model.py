@@ -246,9 +246,7 @@ def test_layers_drop_differently() -> None:
     zeros["encoder"]["layers"]["feed_forward_out"]["bias"] += 1
     zeros["encoder"]["final_norm"]["scale"] += 1
     batch = {"tokens": np.zeros((16, 12), np.int32)}
-    hidden = jax.jit(
-        lambda p, k: model.apply({"params": p}, batch, True, rngs={"dropout": k})["hidden"]
-    )
+    hidden = jax.jit(lambda p, k: model.apply({"params": p}, batch, True, rngs={"dropout": k})["hidden"])
     first = np.asarray(hidden(zeros, jax.random.key(0)))
     counts = [len(np.unique(np.round(token, 4))) for token in first.reshape(-1, D)]
     assert max(counts) == 4 and np.mean(counts) > 2.5

@@ -8,8 +8,8 @@ import threading
 import jax
 import numpy as np
 import pytest
-
 import small
+
 from bert_jax import checkpoint, train
 from bert_jax.config import ConfigError
 

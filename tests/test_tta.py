@@ -27,7 +27,9 @@ SEGMENTS = np.array(
     ],
     np.int32,
 )
-POSITIONS = np.array([[int(i - np.argmax(row == s)) for i, s in enumerate(row)] for row in SEGMENTS], np.int32)
+POSITIONS = np.array(
+    [[int(i - np.argmax(row == s)) for i, s in enumerate(row)] for row in SEGMENTS], np.int32
+)
 SAME_UNIT = (SEGMENTS[:, :, None] == SEGMENTS[:, None]) & (SEGMENTS[:, None] > 0)
 ITSELF = np.eye(7, dtype=bool)[None]
 
@@ -60,7 +62,9 @@ def make(**values: Any) -> tuple[Model, Any, dict[str, np.ndarray]]:
     return made, params, batch
 
 
-def gradients(model: Model, params: Any, batch: dict[str, np.ndarray], see_self: bool, train: bool = False) -> np.ndarray:
+def gradients(
+    model: Model, params: Any, batch: dict[str, np.ndarray], see_self: bool, train: bool = False
+) -> np.ndarray:
     """Returns how far logits at i move with token j's embedding as key and value, (B, 7, 7).
 
     It is the largest gradient of the token's own logit and of a random mixture of all logits, so that

@@ -69,10 +69,18 @@ class _Projection(nn.Module):
         spec = self.spec
         heads = (spec.heads, spec.hidden_size // spec.heads)
         if self.out:
-            shape, axes, letters = (*heads, spec.hidden_size), ("heads", "head_size", "embed"), "BSHK,HKD->BSD"
+            shape, axes, letters = (
+                (*heads, spec.hidden_size),
+                ("heads", "head_size", "embed"),
+                "BSHK,HKD->BSD",
+            )
             bias_shape, bias_axes = (spec.hidden_size,), ("norm",)
         else:
-            shape, axes, letters = (spec.hidden_size, *heads), ("embed", "heads", "head_size"), "BSD,DHK->BSHK"
+            shape, axes, letters = (
+                (spec.hidden_size, *heads),
+                ("embed", "heads", "head_size"),
+                "BSD,DHK->BSHK",
+            )
             bias_shape, bias_axes = heads, ("heads", "head_size")
         kernel = self.param("kernel", dense_init(spec, *axes), shape)
         bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, bias_axes), bias_shape)

@@ -48,9 +48,7 @@ class TokenHead(nn.Module):
         else:
             x = activation(spec)(_dense(spec, spec.hidden_size, ("embed", "embed_out"), "dense")(hidden))
             x = layer_norm(spec, "norm")(x)
-            logits = jnp.einsum(
-                "BMD,VD->BMV", x, word.astype(spec.dtype), preferred_element_type=jnp.float32
-            )
+            logits = jnp.einsum("BMD,VD->BMV", x, word.astype(spec.dtype), preferred_element_type=jnp.float32)
             bias = self.param(
                 "bias",
                 nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",)),

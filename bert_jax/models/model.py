@@ -37,7 +37,9 @@ class Model(nn.Module):
                 bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("labels",)),
             )
 
-    def hidden(self, batch: Mapping[str, jax.Array], train: bool = False, see_self: bool = False) -> jax.Array:
+    def hidden(
+        self, batch: Mapping[str, jax.Array], train: bool = False, see_self: bool = False
+    ) -> jax.Array:
         """Returns the last hidden states, (B, S, D).
 
         Args:

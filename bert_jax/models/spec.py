@@ -77,9 +77,7 @@ def from_config(model: ConfigDict, *, vocab_size: int, mask_id: int, **heads: An
             "ids beyond the table; take the model's own vocabulary or set model.vocab_size = 0"
         )
     values = {key: model[key] for key in model if key not in ("vocab_size", "dtype")}
-    return ModelSpec(
-        vocab_size=size, mask_id=mask_id, dtype=jnp.dtype(model.dtype).type, **values, **heads
-    )
+    return ModelSpec(vocab_size=size, mask_id=mask_id, dtype=jnp.dtype(model.dtype).type, **values, **heads)
 
 
 def dense_init(spec: ModelSpec, *axes: str) -> nn.initializers.Initializer:

@@ -32,7 +32,5 @@ def from_config(config: ConfigDict, tokenizer: Any, unigram: Any) -> list[Any]:
     if config.objective.nsp.weight:
         made.append(NextSentence(config.objective.nsp))
     if config.objective.tta.weight:
-        made.append(
-            TransformerTextAutoencoder(config.objective.tta, tokenizer, config.data.seq_len, unigram)
-        )
+        made.append(TransformerTextAutoencoder(config.objective.tta, tokenizer, config.data.seq_len, unigram))
     return made

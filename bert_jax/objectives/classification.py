@@ -25,9 +25,7 @@ class Classification:
         """Returns how many real rows a batch holds."""
         return jnp.sum(batch["weights"])
 
-    def sums(
-        self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]
-    ) -> dict[str, jax.Array]:
+    def sums(self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the summed loss (nats) and right guesses."""
         logits, labels = outputs["logits"], batch["labels"]
         is_label = jnp.arange(logits.shape[-1])[None, :] == labels[:, None]

@@ -65,9 +65,7 @@ class MaskedLM:
         """Returns how many tokens a batch predicts."""
         return jnp.sum(batch["mlm_weights"])
 
-    def sums(
-        self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]
-    ) -> dict[str, jax.Array]:
+    def sums(self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the summed loss (nats) and right guesses."""
         return token_sums(outputs["mlm_logits"], batch["mlm_labels"], batch["mlm_weights"])
 

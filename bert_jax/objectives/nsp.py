@@ -32,15 +32,11 @@ class NextSentence:
         """Returns how many pairs a batch holds."""
         return jnp.sum(batch["nsp_weights"])
 
-    def sums(
-        self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]
-    ) -> dict[str, jax.Array]:
+    def sums(self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the summed loss (nats) and right guesses."""
         logits, labels, weights = outputs["nsp_logits"], batch["nsp_labels"], batch["nsp_weights"]
-        if logits.shape[-1] == 1:
-            margin = logits[:, 0]
-        else:
-            margin = logits[:, 1] - logits[:, 0]  # softmax over two is a logistic of their difference
+        # A softmax over two logits is a logistic function of their difference.
+        margin = logits[:, 0] if logits.shape[-1] == 1 else logits[:, 1] - logits[:, 0]
         sign = jnp.where(labels == 1, 1.0, -1.0)
         losses = jax.nn.softplus(-sign * margin)
         return {"loss": jnp.sum(losses * weights), "accuracy": jnp.sum((sign * margin > 0) * weights)}

@@ -51,9 +51,7 @@ class TransformerTextAutoencoder:
         """Returns how many tokens a batch predicts."""
         return jnp.sum(batch["tta_weights"])
 
-    def sums(
-        self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]
-    ) -> dict[str, jax.Array]:
+    def sums(self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the summed loss (nats) and right guesses."""
         return token_sums(outputs["tta_logits"], batch["tta_labels"], batch["tta_weights"])
 
