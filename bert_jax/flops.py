@@ -65,7 +65,7 @@ def peak() -> float:
     return next((value for name, value in _PEAKS if name in kind), float("nan")) * jax.device_count()
 
 
-def _measured_product(size: int = 1536, repeats: int = 6) -> float:
+def _measured_product(size: int = 1024, repeats: int = 5) -> float:
     a = jax.device_put(jnp.ones((size, size), jnp.float32), jax.local_devices()[0])
     product = jax.jit(jnp.matmul)
     product(a, a).block_until_ready()

@@ -178,19 +178,32 @@ def means(sums: Sums) -> dict[str, float]:
 
 
 def _compiled(setup: Setup, function: Callable[..., Any], donate: bool) -> Callable[..., Any]:
-    """Returns `function`, jitted, traced and run with the mesh and its rules in force."""
+    """Returns `function`, jitted, traced and run with the mesh and its rules in force.
+
+    With `donate` its first argument is a state that is consumed, its first result the successor.
+    """
+    compiled: Any = None
 
     def traced(*args: Any) -> Any:
         with sharding.rules():
             return function(*args)
 
-    compiled = jax.jit(traced, donate_argnums=(0,) if donate else ())
+    def jitted(first: Any) -> Any:
+        nonlocal compiled
+        if compiled is None and donate:
+            # The successor must lie as the state does. Left to itself the compiler may share an
+            # array out in another way, and the next step would be compiled anew for it.
+            places = jax.tree.map(lambda x: x.sharding, first)
+            compiled = jax.jit(traced, donate_argnums=(0,), out_shardings=(places, None))
+        elif compiled is None:
+            compiled = jax.jit(traced)
+        return compiled
 
     def run(*args: Any) -> Any:
         with jax.set_mesh(setup.mesh):
-            return compiled(*args)
+            return jitted(args[0])(*args)
 
-    run.lower = compiled.lower  # type: ignore[attr-defined]
+    run.lower = lambda *args: jitted(args[0]).lower(*args)  # type: ignore[attr-defined]
     return run
 
 

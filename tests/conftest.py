@@ -1,4 +1,4 @@
-"""Shared by all tests: strict numerics, and the way to real data."""
+"""Shared by all tests: strict numerics, quick compilation, and the way to real data."""
 
 import os
 import pathlib
@@ -9,6 +9,15 @@ import pytest
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+# The tests' programs are compiled more often than they run, in the processes that they start too.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def quick_compilation(request: pytest.FixtureRequest) -> None:
+    """Compiles without optimizing, but for the slow tests, whose time goes into running."""
+    jax.config.update("jax_disable_most_optimizations", "slow" not in request.keywords)
 
 
 @pytest.fixture(scope="session")

@@ -86,6 +86,15 @@ class Text:
         )
 
 
+def whole_rows(tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the unpadded rows' units, and types that tell their halves apart."""
+    second = np.arange(2 * HALF, dtype=np.int32) >= HALF
+    return {
+        "segment_ids": np.ones_like(tokens),
+        "type_ids": np.tile(second.astype(np.int32), (len(tokens), 1)),
+    }
+
+
 def mlm_batch(words: np.ndarray, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Returns a batch with HIDDEN tokens of each row behind [MASK], and which those are (boolean)."""
     positions = np.sort(np.argsort(rng.random(words.shape), axis=1)[:, :HIDDEN], axis=1)
@@ -95,7 +104,7 @@ def mlm_batch(words: np.ndarray, rng: np.random.Generator) -> tuple[dict[str, np
     labels = np.take_along_axis(words + FIRST, positions, axis=1).astype(np.int32)
     batch = {
         "tokens": tokens,
-        "segment_ids": np.ones_like(tokens),
+        **whole_rows(tokens),
         "mlm_positions": positions.astype(np.int32),
         "mlm_labels": labels,
         "mlm_weights": np.ones(labels.shape, np.float32),
@@ -119,7 +128,7 @@ def train(steps: int, batch_size: int, make_batch: Any, **model: Any) -> tuple[s
     c = config.default()
     c.model.update({
         "hidden_size": 64, "layers": 2, "heads": 4, "feed_forward_size": 128, "max_positions": 2 * HALF,
-        "norm": "pre", "segments": 0, "init_std": 0.05, "dropout": 0.0, "attention_dropout": 0.0, **model,
+        "norm": "pre", "init_std": 0.05, "dropout": 0.0, "attention_dropout": 0.0, **model,
     })  # fmt: skip
     c.optimizer.update({
         "learning_rate": 3e-3, "schedule": "cosine", "warmup_steps": 100, "b2": 0.98, "weight_decay": 0.0,
