@@ -29,6 +29,8 @@ _ARCHITECTURE = ("kind", "tta_query", "vocab_size", "hidden_size", "layers", "he
                  "max_positions", "segments", "position", "rope_theta", "rope_layout", "norm", "norm_eps",
                  "activation", "mlm_head", "nsp_head")  # fmt: skip
 
+_MUCH_UNKNOWN = 0.05  # share of [UNK] that is said aloud
+
 
 @dataclasses.dataclass
 class Run:
@@ -138,6 +140,12 @@ def build(config: ConfigDict, source: load.Source | None) -> Run:
             *(f"{n:,}" for n in (text.num_tokens, train.num_examples, held_out.num_tokens,
                                  evaluation.num_examples, tokenizer.vocab_size)),
         )  # fmt: skip
+        unknown = int(text.unigram[tokenizer.unk_id]) / text.num_tokens
+        if unknown > _MUCH_UNKNOWN:
+            logging.warning(
+                "%.1f%% of the training tokens are unknown to the vocabulary: it does not fit the text",
+                100 * unknown,
+            )
         has_mlm = bool(config.objective.mlm.weight or config.objective.tta.weight)
         heads = {"has_mlm": has_mlm, "has_nsp": bool(config.objective.nsp.weight)}
     spec = spec_lib.from_config(
@@ -145,11 +153,12 @@ def build(config: ConfigDict, source: load.Source | None) -> Run:
     )
     sharding.check(config, mesh, spec.padded_vocab_size)
     steps = config.train.steps or math.ceil(config.train.epochs * train.num_examples / batch_size)
+    learning_rate = optimizer.schedule(config.optimizer, steps)
     setup = step_lib.Setup(
         model=Model(spec),
         objectives=goals,
-        optimizer=optimizer.make(config.optimizer, steps),
-        learning_rate=optimizer.schedule(config.optimizer, steps),
+        optimizer=optimizer.make(config.optimizer, steps, learning_rate),
+        learning_rate=learning_rate,
         mesh=mesh,
         prng=config.train.prng,
         accumulation=config.train.accumulation,

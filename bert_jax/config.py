@@ -321,7 +321,8 @@ def _check_pairs(c: ConfigDict) -> None:
         ),
         (
             o.mlm.max_predictions > d.seq_len,
-            f"objective.mlm.max_predictions = {o.mlm.max_predictions} is more than data.seq_len = {d.seq_len}",
+            f"objective.mlm.max_predictions = {o.mlm.max_predictions} is more than "
+            f"data.seq_len = {d.seq_len}",
         ),
         (
             p.warmup_steps and p.warmup_fraction,
@@ -394,7 +395,8 @@ def _check_pairs(c: ConfigDict) -> None:
             (d.packing, "data.packing is for pretraining: set it to False for a task"),
             (
                 m.kind == "tta",
-                'model.kind = "tta" has no [CLS] that sees the sentence: fine-tune with model.kind = "encoder"',
+                'model.kind = "tta" has no [CLS] that sees the sentence: fine-tune with '
+                'model.kind = "encoder"',
             ),
         ]
     for broken, message in rules:

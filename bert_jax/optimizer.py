@@ -56,18 +56,25 @@ def decays(params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(decayed, params)
 
 
-def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
+def make(
+    config: ConfigDict, steps: int, learning_rate: optax.Schedule | None = None
+) -> optax.GradientTransformation:
     """Returns clipping by the global norm, then AdamW or LAMB with the config's schedule.
 
     AdamW: Loshchilov and Hutter 2019, with bias correction (BERT's released code has none). LAMB:
     You et al. 2020, algorithm 2.
+
+    Args:
+      config: `config.optimizer`.
+      steps: length of the run.
+      learning_rate: the schedule, where it is made already.
     """
     return optax.chain(
         optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
         optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
         optax.add_decayed_weights(config.weight_decay, mask=decays),
         optax.stateless(_scale_by_trust_ratio) if config.name == "lamb" else optax.identity(),
-        optax.scale_by_learning_rate(schedule(config, steps)),
+        optax.scale_by_learning_rate(learning_rate or schedule(config, steps)),
     )
 
 

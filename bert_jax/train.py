@@ -51,6 +51,8 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
 
     # --- Workdir, data, model
     found = workdir_lib.read_config(workdir)
+    if jax.process_count() > 1:  # all must have looked before one of them writes
+        multihost_utils.sync_global_devices("bert_jax: workdir is read")
     config, source = build.complete(config, found)
     root = epath.Path(workdir)
     if jax.process_index() == 0:
