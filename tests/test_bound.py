@@ -195,7 +195,7 @@ def test_the_posterior_is_exact() -> None:
 def test_mlm_reaches_the_bound(position: str) -> None:
     text, rng = Text(), np.random.default_rng(2)
     setup, params = train(
-        1200, 128, lambda count, rng: mlm_batch(text.rows(count, rng), rng)[0], position=position
+        1600, 128, lambda count, rng: mlm_batch(text.rows(count, rng), rng)[0], position=position
     )
     words = text.rows(4000, rng)
     batch, hidden = mlm_batch(words, rng)

@@ -91,7 +91,6 @@ def test_accumulation_is_the_same(one_device: dict[str, dict[str, Any]]) -> None
         pytest.param(
             8, 1, [{"mesh": (2, 2, 2), "accumulation": 4, **PLAIN}, {"mesh": (8, 1, 1), **PLAIN}], id="8x1"
         ),
-        pytest.param(1, 2, [{"mesh": (1, 1, 2), **PLAIN}], id="1x2"),
         pytest.param(4, 2, [{"mesh": (2, 2, 2), **DROPPING}], id="4x2"),
         pytest.param(
             8,
@@ -115,7 +114,11 @@ def test_accumulation_is_the_same(one_device: dict[str, dict[str, Any]]) -> None
         pytest.param(
             1,
             2,
-            [{"mesh": mesh, **kind} for mesh in ((2, 1, 1), (1, 2, 1)) for kind in (PLAIN, DROPPING)]
+            [
+                {"mesh": mesh, **kind}
+                for mesh in ((2, 1, 1), (1, 2, 1), (1, 1, 2))
+                for kind in (PLAIN, DROPPING)
+            ]
             + [{"mesh": (2, 1, 1), "accumulation": 4, **PLAIN}],
             id="1x2-each-axis",
             marks=pytest.mark.slow,

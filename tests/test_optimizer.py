@@ -29,8 +29,8 @@ def _rates(steps: int, **values: Any) -> list[float]:
     ("values", "expected"),
     [
         ({"schedule": "linear"}, [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
-        ({"schedule": "linear", "warmup_steps": 4}, [0.25, 0.5, 0.75, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
-        ({"schedule": "linear", "warmup_fraction": 0.2}, [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
+        ({"schedule": "linear", "warmup_steps": 4}, [0.25, 0.5, 0.75, 1, *(1 - i / 6 for i in range(6))]),
+        ({"schedule": "linear", "warmup_fraction": 0.2}, [0.5, 1, *(1 - i / 8 for i in range(8))]),
         ({"schedule": "linear", "warmup_steps": 1}, [1, *(1 - i / 9 for i in range(9))]),
         (
             {"schedule": "linear", "end_factor": 0.5, "learning_rate": 2.0},

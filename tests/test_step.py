@@ -54,7 +54,7 @@ def test_metrics_are_sums_over_the_batch(trained: types.SimpleNamespace) -> None
     batch = trained.data[0]
     state = _state(trained)
     params = _host(state.params)
-    out = trained.setup.model.apply({"params": params}, batch)
+    out = jax.jit(lambda p, b: trained.setup.model.apply({"params": p}, b))(params, batch)
     logits, labels, weights = (
         np.asarray(out["mlm_logits"], np.float64),
         batch["mlm_labels"],
