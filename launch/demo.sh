@@ -46,5 +46,5 @@ PYTHON
 
 echo
 echo "A filled [MASK]:"
-echo "Return the [MASK] of the list." |
+echo "This is [MASK] example." |
   "$python" -m bert_jax.predict --model="$workdir" --input=- --output=-
