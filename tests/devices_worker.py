@@ -112,7 +112,6 @@ def run(case: dict[str, Any]) -> dict[str, np.ndarray]:
 def main(devices: str, processes: str, process: str, port: str, output: str, cases: str) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", int(devices))
-    jax.config.update("jax_disable_most_optimizations", True)
     jax.config.update("jax_numpy_rank_promotion", "raise")
     if int(processes) > 1:
         jax.distributed.initialize(f"127.0.0.1:{port}", int(processes), int(process))

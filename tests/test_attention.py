@@ -1,7 +1,5 @@
 """Masks as literal matrices, and attention against a few lines of NumPy."""
 
-from collections.abc import Iterator
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,14 +9,6 @@ import pytest
 from bert_jax import config
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.attention import Attention, Mask, attention_weights, dense
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """These programs run once: compiling them well costs four times what it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.mark.parametrize(

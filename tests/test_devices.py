@@ -6,24 +6,14 @@ import pathlib
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import devices_worker
-import jax
 import numpy as np
 import pytest
 
 WORKER = pathlib.Path(__file__).with_name("devices_worker.py")
 PLAIN, DROPPING = {"l2": 0.01}, {"l2": 0.01, "dropout": 0.2}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """These programs run once: compiling them well costs four times what it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def launch(
@@ -81,6 +71,7 @@ def test_the_reference_trains_and_drops(one_device: dict[str, dict[str, Any]]) -
     assert len(set(counts[i::4].sum() for i in range(4))) > 1 and (counts == 0).any()
 
 
+@pytest.mark.slow  # the quick tests have it on eight devices
 def test_accumulation_is_the_same(one_device: dict[str, dict[str, Any]]) -> None:
     assert_same(devices_worker.run({"accumulation": 4, **PLAIN}), one_device["plain"])
 

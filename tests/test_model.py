@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import flax.linen as nn
@@ -18,14 +17,6 @@ from bert_jax.models.model import Model
 from bert_jax.objectives.tokens import token_sums
 
 B, S, M, D, HEADS, VOCAB = 3, 9, 4, 16, 4, 50
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """These programs run once: compiling them well costs four times what it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @functools.cache

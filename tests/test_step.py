@@ -2,7 +2,6 @@
 
 import math
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import devices_worker
@@ -12,14 +11,6 @@ import numpy as np
 import pytest
 
 from bert_jax import config, sharding, step
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """These programs run once: compiling them well costs four times what it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _placed(batch: dict[str, np.ndarray], setup: step.Setup) -> dict[str, jax.Array]:

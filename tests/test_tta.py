@@ -1,7 +1,6 @@
 """T-TA: no token sees itself, each sees all others, at every depth, length, mask and precision."""
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import flax.linen as nn
@@ -32,14 +31,6 @@ POSITIONS = np.array(
 )
 SAME_UNIT = (SEGMENTS[:, :, None] == SEGMENTS[:, None]) & (SEGMENTS[:, None] > 0)
 ITSELF = np.eye(7, dtype=bool)[None]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """These programs run once: compiling them well costs four times what it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def make(**values: Any) -> tuple[Model, Any, dict[str, np.ndarray]]:
