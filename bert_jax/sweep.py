@@ -31,16 +31,16 @@ def run(
       deviation, `members` each one's value and seed.
     """
     root = epath.Path(workdir)
-    found = workdir_lib.read_config(root)
-    if jax.process_index() == 0:
-        workdir_lib.claim(root, config, found)
+    workdir_lib.check(root, config, workdir_lib.read_config(root))
     results = []
     for number in range(config.sweep.seeds):
         member = config.copy_and_resolve_references()
         member.sweep.seeds = 1
         member.seed = config.seed + number
         logging.info("member %d of %d, seed %d", number + 1, config.sweep.seeds, member.seed)
-        results.append((member.seed, train(member, root / "members" / str(number))))
+        results.append((member.seed, train(member, root / workdir_lib.MEMBERS / str(number))))
+        if number == 0 and jax.process_index() == 0:
+            workdir_lib.claim(root, config)
     metric = results[0][1]["metric"]
     values = [result["value"] for _, result in results]
     members = [

@@ -55,8 +55,7 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
         multihost_utils.sync_global_devices("bert_jax: workdir is read")
     config, source = build.complete(config, found)
     root = epath.Path(workdir)
-    if jax.process_index() == 0:
-        workdir_lib.claim(root, config, found)
+    workdir_lib.check(root, config, found)
     finished = workdir_lib.read_result(root)
     if finished is not None and found is not None:
         logging.info("%s is complete: nothing to do", root)
@@ -64,7 +63,8 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
     run = build.build(config, source)
     mesh, batch_size, steps = run.setup.mesh, config.train.batch_size, run.steps
     rows = sharding.local_rows(batch_size, mesh)
-    if jax.process_index() == 0:
+    if jax.process_index() == 0:  # not before: what cannot be built leaves nothing behind
+        workdir_lib.claim(root, config)
         run.tokenizer.save(root / workdir_lib.TOKENIZER)
         labels = run.task.labels if run.task else ()
         workdir_lib.write(root / workdir_lib.MODEL, spec_lib.to_json(run.setup.model.spec, labels))
@@ -159,7 +159,7 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     if found is None:
         raise FileNotFoundError(f"{root} holds no run to evaluate: train one there first")
     config, source = build.complete(config, found)
-    workdir_lib.claim(root, config, found)
+    workdir_lib.check(root, config, found)
     run = build.build(config, source)
     rows = sharding.local_rows(config.train.batch_size, run.setup.mesh)
     checkpoints = Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=None)

@@ -13,7 +13,7 @@ from bert_jax import config as config_lib
 from bert_jax.config import ConfigError
 
 CONFIG, MODEL, TOKENIZER, CHECKPOINTS = "config.json", "model.json", "tokenizer", "checkpoints"
-METRICS, RESULT, EVENTS = "metrics.jsonl", "result.json", "tensorboard"
+METRICS, RESULT, EVENTS, MEMBERS = "metrics.jsonl", "result.json", "tensorboard", "members"
 
 
 def read_config(workdir: epath.PathLike) -> ConfigDict | None:
@@ -22,11 +22,11 @@ def read_config(workdir: epath.PathLike) -> ConfigDict | None:
     return config_lib.from_json(path.read_text()) if path.exists() else None
 
 
-def claim(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None) -> None:
-    """Makes the workdir this run's, or makes sure that it is.
+def check(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None) -> None:
+    """Makes sure that a run with this config may live in the workdir; writes nothing.
 
     Args:
-      workdir: the directory; made if absent.
+      workdir: the directory; it need not be there.
       config: the run's config, complete.
       found: what `read_config` found.
 
@@ -34,19 +34,27 @@ def claim(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None)
       ConfigError: it holds a run with another config (the keys are named), or is no workdir.
     """
     path = epath.Path(workdir)
-    if found is not None:
-        differing = config_lib.differing_keys(config, found)
-        if differing:
-            raise ConfigError(
-                f"{path} holds a run with another config ({'; '.join(differing)}): "
-                "ask for the same one, or take another --workdir"
-            )
-    elif path.exists() and not path.is_dir():
+    if path.exists() and not path.is_dir():
         raise ConfigError(f"--workdir={path} is a file: name a directory")
-    elif path.exists() and (path / CHECKPOINTS).exists():
+    saved = (path / CHECKPOINTS).exists() and any(
+        step.name.isdigit() for step in (path / CHECKPOINTS).iterdir()
+    )
+    if not saved and not (path / MEMBERS).exists():
+        return  # a run that saved nothing has nothing to lose
+    if found is None and saved:
         raise ConfigError(f"{path} holds checkpoints but no {CONFIG}: take another --workdir")
-    path.mkdir(parents=True, exist_ok=True)
-    write(path / CONFIG, config_lib.to_json(config))
+    differing = config_lib.differing_keys(config, found) if found is not None else []
+    if differing:
+        raise ConfigError(
+            f"{path} holds a run with another config ({'; '.join(differing)}): "
+            "ask for the same one, or take another --workdir"
+        )
+
+
+def claim(workdir: epath.PathLike, config: ConfigDict) -> None:
+    """Makes the workdir, and writes the config of the run that lives there from now on."""
+    epath.Path(workdir).mkdir(parents=True, exist_ok=True)
+    write(epath.Path(workdir) / CONFIG, config_lib.to_json(config))
 
 
 def write(path: epath.PathLike, text: str) -> None:

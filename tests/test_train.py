@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -104,6 +105,24 @@ def test_another_config_is_refused_with_its_keys(tmp_path):
     with pytest.raises(ConfigError, match="seed: 0 -> 3") as error:
         train.train(other, tmp_path / "run")
     assert "log_every" not in str(error.value)
+
+
+def test_what_cannot_be_built_leaves_nothing_behind(tmp_path):
+    for change in ({"mesh.tensor": 3}, {"data.path": str(tmp_path / "nowhere")}, {"init_from": "nowhere"}):
+        for seeds in (1, 2):
+            config = small.config(tmp_path, **change, **{"sweep.seeds": seeds})
+            with pytest.raises(ValueError):
+                train.train(config, tmp_path / "run")
+            assert not (tmp_path / "run").exists()
+
+
+def test_a_workdir_without_a_checkpoint_can_be_used_again(tmp_path):
+    train.train(small.config(tmp_path, **{"train.steps": 1}), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert (
+        train.train(small.config(tmp_path, **{"train.steps": 1, "seed": 3}), tmp_path / "run")["steps"] == 1
+    )
 
 
 def test_a_sweep_gives_each_member_and_their_spread(tmp_path):
