@@ -114,17 +114,6 @@ def test_accumulation_is_the_same(one_device: dict[str, dict[str, Any]]) -> None
             id="1x2-each-axis",
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            4,
-            2,
-            [
-                {"mesh": mesh, **kind}
-                for mesh in ((8, 1, 1), (1, 8, 1), (1, 1, 8))
-                for kind in (PLAIN, DROPPING)
-            ],
-            id="4x2-each-axis",
-            marks=pytest.mark.slow,
-        ),
     ],
 )
 def test_devices_and_processes_are_the_same(
