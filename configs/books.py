@@ -4,6 +4,10 @@
         --config.data.path=DIRECTORY --config.data.tokenizer=VOCAB
 
 The variant after the colon is learned, rope or tta. The last 5% of each book are for evaluation.
+
+Hardware and time: 2 s a step on 2 CPU cores at 120 GFLOP/s (rope).
+Seen: rope, train.steps = 230: eval loss 6.117, accuracy .141 on three novels with the bert-base-uncased
+vocabulary, where the unigram cross-entropy is 6.581. The other variants have not been run to the end.
 """
 
 from ml_collections import ConfigDict

@@ -5,6 +5,9 @@
 
 MODEL is a Hugging Face BERT directory, or a workdir or model directory of ours; data.path is the
 folder with train.tsv and dev.tsv, or the TFDS name glue/cola.
+
+Hardware and time: 3 s a step for a 6-layer D384 model on 2 busy CPU cores, 802 steps a seed.
+Seen: only the first steps; no full run yet.
 """
 
 from ml_collections import ConfigDict

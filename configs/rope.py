@@ -6,6 +6,7 @@
 Post-norm and segment embeddings as in RoFormer; masked language modelling alone, so short documents
 are packed. Hardware and time: as configs/base.py. For a run that ends on a laptop, see
 configs/books.py.
+Seen: not run to the end.
 """
 
 from ml_collections import ConfigDict

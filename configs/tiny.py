@@ -2,6 +2,9 @@
 
 bash launch/demo.sh
 python -m bert_jax.main --config=configs/tiny.py --workdir=runs/tiny
+
+Hardware and time: 244 s for the training on 2 busy CPU cores, compilation and evaluation included.
+Seen: eval loss 4.748, accuracy .263, where the unigram cross-entropy is 5.814 (Python 3.12's text).
 """
 
 from ml_collections import ConfigDict

@@ -6,6 +6,7 @@
 Three layers, one sentence an example; the released model saw 2M steps of 64 sentences. Here short
 sentences are packed, each alone with itself, so a step of 64 rows holds several hundred of them.
 Hardware and time: made for an accelerator. For a run that ends on a laptop, see configs/books.py.
+Seen: not run to the end.
 """
 
 from ml_collections import ConfigDict
