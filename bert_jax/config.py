@@ -311,6 +311,10 @@ def _check_pairs(c: ConfigDict) -> None:
             f"= {m.hidden_size // m.heads}",
         ),
         (
+            m.position == "sinusoidal" and m.hidden_size % 2,
+            f'model.position = "sinusoidal" needs an even model.hidden_size, and it is {m.hidden_size}',
+        ),
+        (
             d.seq_len > m.max_positions,
             f"data.seq_len = {d.seq_len} is longer than model.max_positions = {m.max_positions}",
         ),

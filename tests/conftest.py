@@ -11,6 +11,7 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 # The tests' programs are compiled more often than they run, in the processes that they start too.
+jax.config.update("jax_disable_most_optimizations", True)
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 

@@ -117,6 +117,10 @@ def test_bounds_are_told(key):
             {"model__position": "rotary", "model__hidden_size": 36},
             ['model.position = "rotary"', "model.hidden_size / model.heads = 3"],
         ),
+        (
+            {"model__position": "sinusoidal", "model__hidden_size": 9, "model__heads": 3},
+            ['model.position = "sinusoidal"', "it is 9"],
+        ),
         ({"data__seq_len": 513}, ["data.seq_len = 513", "model.max_positions = 512"]),
         (
             {"objective__mlm__mask_share": 0.8, "objective__mlm__random_share": 0.3},

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 class Dropout(nn.Module):
     """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate).
 
-    Half the random bits of the usual float comparison, and on a CPU half of its time; the rate is
-    met to within 2^-17.
+    Integers are compared as they are drawn, without floats between, and with "rbg" keys half as many
+    bits are drawn; the rate is met to within 2^-17.
     """
 
     rate: float
