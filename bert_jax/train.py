@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import build, flops, sharding, sweep
+from bert_jax import config as config_lib
 from bert_jax import log as log_lib
 from bert_jax import step as step_lib
 from bert_jax import workdir as workdir_lib
@@ -57,7 +58,7 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
     root = epath.Path(workdir)
     workdir_lib.check(root, config, found)
     finished = workdir_lib.read_result(root)
-    if finished is not None and found is not None:
+    if finished is not None and found is not None and not config_lib.differing_keys(config, found):
         logging.info("%s is complete: nothing to do", root)
         return finished
     run = build.build(config, source)

@@ -52,8 +52,12 @@ def check(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None)
 
 
 def claim(workdir: epath.PathLike, config: ConfigDict) -> None:
-    """Makes the workdir, and writes the config of the run that lives there from now on."""
+    """Makes the workdir, and writes the config of the run that lives there from now on.
+
+    A result that lies there is an earlier run's, and goes: it would say that this one is complete.
+    """
     epath.Path(workdir).mkdir(parents=True, exist_ok=True)
+    (epath.Path(workdir) / RESULT).unlink(missing_ok=True)
     write(epath.Path(workdir) / CONFIG, config_lib.to_json(config))
 
 
