@@ -189,7 +189,7 @@ class Evaluator:
         run, size = self._run, self._run.eval_batch_size
         mesh = run.setup.mesh
         rows = sharding.local_rows(size, mesh)
-        number = run.eval.num_eval_batches(run.config.train.eval_rows)
+        number = run.eval.num_eval_batches()
         total: step_lib.Sums | None = None
         logits = []
         data = run.config.data
