@@ -16,6 +16,8 @@ from typing import Any
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
+from bert_jax import config_rules
+
 FORMAT = 1  # version of a workdir's layout, written to its config.json
 
 
@@ -42,22 +44,38 @@ def default() -> ConfigDict:
     c.model.tta_query = "position"  # first query: "position" (paper) or "mask_token" (released code)
     c.model.vocab_size = 0  # V; 0 takes the tokenizer's size; tables are padded to 128 rows
     c.model.hidden_size = 768  # D
+    c.model.embedding_size = 0  # E, of the tables and the tied MLM head, projected to D; 0 is D
     c.model.layers = 12  # L
     c.model.heads = 12  # H; the head size K is D / H
     c.model.feed_forward_size = 3072  # F
-    c.model.max_positions = 512  # rows of the position table (learned), or the longest input
+    c.model.gated = False  # feed-forward activation(x A) * (x B), GeGLU with "gelu", or activation(x A)
+    c.model.share_layers = False  # one layer's weights in all L layers (ALBERT)
+    c.model.bias = True  # biases in the layers and their norms (ModernBERT has none)
+    c.model.max_positions = 512  # the longest input; rows of the position table, if there is one
+    c.model.position_offset = 0  # unused rows before the first position's (RoBERTa: 2)
     c.model.segments = 2  # rows of the segment table; 0 for none
     c.model.position = "learned"  # "learned", "sinusoidal" or "rotary"
     c.model.rope_theta = 10_000.0  # base of the rotary frequencies
     c.model.rope_layout = "adjacent"  # pairs (0,1),(2,3).. "adjacent", or (0,K/2).. "half"
+    c.model.local_window = 0  # W: in local layers a token sees W/2 others to each side; 0: none is local
+    c.model.global_every = 3  # with local_window: layers 0, n, 2n.. see the whole text
+    c.model.local_rope_theta = 10_000.0  # base of the rotary frequencies in local layers
+    c.model.mask = "full"  # who sees whom: "full", "causal" (left only) or "prefix" (UniLM)
+    # Attention from queries and keys ("dot"), or logits that depend on the two places alone, trained
+    # ("random") or as they were drawn ("fixed_random"): the Synthesizer (Tay et al. 2020).
+    c.model.attention = "dot"
     c.model.norm = "post"  # LayerNorm after ("post", BERT) or before ("pre") each sublayer
+    c.model.first_norm = True  # "pre": a norm before the first attention too (ModernBERT: none)
     c.model.norm_eps = 1e-12  # added to the variance in LayerNorm
     c.model.activation = "gelu"  # "gelu" (erf), "gelu_tanh" or "relu"
     c.model.dropout = 0.1  # on embeddings and sublayer outputs
     c.model.attention_dropout = 0.1  # on attention weights
     c.model.init_std = 0.02  # standard deviation of the truncated-normal initialisation
     c.model.mlm_head = "tied"  # "tied" (dense, norm, word table) or "plain" (one (D, V) matrix)
-    c.model.nsp_head = "pooled"  # "pooled" (tanh pooler, 2 logits) or "single" ((D, 1) on [CLS])
+    c.model.nsp_head = "pooled"  # "pooled" (pooler, 2 logits) or "single" ((D, 1) on [CLS])
+    c.model.pooler = "tanh"  # dense, then "tanh", "gelu", "relu", or activation and norm ("norm")
+    c.model.pooling = "first"  # what the pooler gets: the "first" token's state or their "mean"
+    c.model.generator_fraction = 0.25  # ELECTRA: D, H and F of the generator, as a share
     c.model.scan = False  # layers as one scanned loop (short compilation) or unrolled (faster)
     c.model.remat = "none"  # recompute in the backward pass: "none", "full" or "dots"
     c.model.dtype = "float32"  # compute: "float32" or "bfloat16"; parameters stay float32
@@ -70,18 +88,43 @@ def default() -> ConfigDict:
     c.objective.mlm.max_predictions = 0  # M, predicted positions a row; 0 fits rate and length
     c.objective.mlm.mask_share = 0.8  # of the chosen tokens: become [MASK]
     c.objective.mlm.random_share = 0.1  # of the chosen tokens: become a random token; rest is kept
-    c.objective.mlm.whole_word = False  # choose whole words instead of single pieces
+    # What is chosen as a whole: a "token", a "word", an "ngram" of 1 to `ngram` words with p(n) ~ 1/n
+    # (ALBERT), or a "span" of words of a clipped geometric length (SpanBERT).
+    c.objective.mlm.unit = "token"
+    c.objective.mlm.ngram = 3  # most words of an n-gram
+    c.objective.mlm.span_p = 0.2  # of the geometric law of spans
+    c.objective.mlm.span_max = 10  # most words of a span
     c.objective.nsp = ConfigDict()
     c.objective.nsp.weight = 0.0  # share of the next-sentence loss; 0 turns it off
     c.objective.nsp.short_share = 0.1  # share of pairs cut to a random shorter length
+    c.objective.sop = ConfigDict()
+    c.objective.sop.weight = 0.0  # share of the sentence-order loss (ALBERT); 0 turns it off
+    c.objective.sop.short_share = 0.1  # share of pairs cut to a random shorter length
+    c.objective.rtd = ConfigDict()
+    c.objective.rtd.weight = 0.0  # share of the replaced-token loss (ELECTRA: 50); needs objective.mlm
     c.objective.tta = ConfigDict()
     c.objective.tta.weight = 0.0  # share of the T-TA loss; needs model.kind = "tta"
     c.objective.tta.rate = 1.0  # share of the tokens that are predicted in a step
+    c.objective.causal = ConfigDict()
+    c.objective.causal.weight = 0.0  # share of the left-to-right loss; needs model.mask = "causal"
+    c.objective.causal.rate = 1.0  # share of the tokens that are predicted in a step
+    c.objective.prefix = ConfigDict()
+    c.objective.prefix.weight = 0.0  # share of the loss on what follows a prefix; model.mask = "prefix"
+    c.objective.prefix.rate = 1.0  # share of the following tokens that are predicted in a step
+    c.objective.distill = ConfigDict()
+    c.objective.distill.weight = 0.0  # share of the soft-target loss (DistilBERT: 5); needs objective.mlm
+    c.objective.distill.teacher = ""  # model directory, workdir or Hugging Face directory
+    c.objective.distill.temperature = 2.0  # of both softmaxes
+    c.objective.distill.cosine = 0.0  # share of 1 - cosine of the last hidden states (DistilBERT: 1)
+    c.objective.distill.init = True  # start from the teacher's embeddings, head and every n-th layer
 
     c.data = ConfigDict()
     c.data.source = "embedded"  # "embedded", "text", "jsonl", "tfds" or "shards"
     c.data.path = ""  # file, directory or glob of the text; shard directory; TFDS name; task folder
+    # Several texts instead of `path`: (path, weight) pairs, the weights as shares of the examples.
+    c.data.mixture = ()
     c.data.eval_path = ""  # text to evaluate on; where empty, a part of `path` is held out
+    c.data.general_path = ""  # another text, whose loss is told before and after (domain adaptation)
     c.data.eval_fraction = 0.05  # share of the text that is held out for evaluation
     c.data.holdout = "documents"  # hold out whole "documents", or the "tail" of each document
     c.data.text_key = "text"  # JSONL field or TFDS feature that holds the text
@@ -89,11 +132,12 @@ def default() -> ConfigDict:
     c.data.tfds_dir = ""  # TFDS data_dir; "" is the TFDS default
     c.data.document_marker = ""  # regular expression: a line that matches starts a new document
     c.data.tokenizer = ""  # vocab.txt, .model or directory; "" trains one on the text
-    c.data.tokenizer_kind = "wordpiece"  # kind to train: "wordpiece" or "sentencepiece"
+    c.data.tokenizer_kind = "wordpiece"  # kind to train: "wordpiece", "sentencepiece" or "bpe" (of bytes)
+    c.data.extend_vocab = 0  # most words of the text that are added to the vocabulary of init_from
     c.data.vocab_size = 30_522  # size of a trained vocabulary
     c.data.lowercase = placeholder(bool)  # None: as the tokenizer's files say
     c.data.strip_accents = placeholder(bool)  # None: accents go where case goes
-    c.data.seq_len = 128  # S, tokens a row, [CLS] and [SEP] included
+    c.data.seq_len = 128  # S, tokens a row, [CLS] and [SEP] included; with train.phases, the first one's
     c.data.unit = "document"  # a row holds a run of one "document", or one "sentence"
     c.data.packing = False  # several short units in one row, isolated from each other
     c.data.max_packed = 16  # most units in one packed row
@@ -105,6 +149,9 @@ def default() -> ConfigDict:
     c.train = ConfigDict()
     c.train.steps = 0  # updates; 0 takes `epochs`
     c.train.epochs = 0.0  # passes over the training data, used where `steps` is 0
+    # Row lengths in turn: (seq_len, steps) or (seq_len, steps, batch_size), one schedule over all.
+    # train.steps, where it is less than their sum, cuts them short.
+    c.train.phases = ()
     c.train.batch_size = 32  # B, rows an update over all devices
     c.train.accumulation = 1  # parts that a batch is computed in, one after the other
     c.train.eval_batch_size = 0  # rows an evaluation batch; 0 is batch_size
@@ -141,86 +188,6 @@ def default() -> ConfigDict:
     c.sweep.seeds = 1  # runs with seeds seed, seed + 1, ...; members live in members/N
     return c
 
-
-_CHOICES = {
-    "task.name": ("", "cola"),
-    "model.kind": ("encoder", "tta"),
-    "model.tta_query": ("position", "mask_token"),
-    "model.position": ("learned", "sinusoidal", "rotary"),
-    "model.rope_layout": ("adjacent", "half"),
-    "model.norm": ("post", "pre"),
-    "model.activation": ("gelu", "gelu_tanh", "relu"),
-    "model.mlm_head": ("tied", "plain"),
-    "model.nsp_head": ("pooled", "single"),
-    "model.remat": ("none", "full", "dots"),
-    "model.dtype": ("float32", "bfloat16"),
-    "objective.mlm.choice": ("bernoulli", "count"),
-    "data.source": ("embedded", "text", "jsonl", "tfds", "shards"),
-    "data.holdout": ("documents", "tail"),
-    "data.tokenizer_kind": ("wordpiece", "sentencepiece"),
-    "data.unit": ("document", "sentence"),
-    "train.prng": ("threefry2x32", "rbg", "unsafe_rbg"),
-    "optimizer.name": ("adamw", "lamb"),
-    "optimizer.schedule": ("linear", "cosine", "wsd", "constant"),
-}
-
-# key -> (lowest, highest) value, both allowed; None is no bound.
-_RANGES: dict[str, tuple[float | None, float | None]] = {
-    "seed": (0, 2**31 - 1),
-    "task.l2": (0, None),
-    "task.dropout": (0, 0.999),
-    "model.vocab_size": (0, None),
-    "model.hidden_size": (1, None),
-    "model.layers": (1, None),
-    "model.heads": (1, None),
-    "model.feed_forward_size": (1, None),
-    "model.max_positions": (1, None),
-    "model.segments": (0, None),
-    "model.rope_theta": (1, None),
-    "model.norm_eps": (0, 1),
-    "model.dropout": (0, 0.999),
-    "model.attention_dropout": (0, 0.999),
-    "model.init_std": (0, None),
-    "objective.mlm.weight": (0, None),
-    "objective.mlm.rate": (1e-6, 1),
-    "objective.mlm.max_predictions": (0, None),
-    "objective.mlm.mask_share": (0, 1),
-    "objective.mlm.random_share": (0, 1),
-    "objective.nsp.weight": (0, None),
-    "objective.nsp.short_share": (0, 1),
-    "objective.tta.weight": (0, None),
-    "objective.tta.rate": (1e-6, 1),
-    "data.eval_fraction": (0, 0.5),
-    "data.vocab_size": (8, None),
-    "data.seq_len": (4, None),
-    "data.max_packed": (1, None),
-    "data.workers": (0, None),
-    "data.prefetch": (1, None),
-    "train.steps": (0, None),
-    "train.epochs": (0, None),
-    "train.batch_size": (1, None),
-    "train.accumulation": (1, None),
-    "train.eval_batch_size": (0, None),
-    "train.eval_rows": (0, None),
-    "train.eval_every": (0, None),
-    "train.log_every": (1, None),
-    "optimizer.learning_rate": (0, None),
-    "optimizer.warmup_steps": (0, None),
-    "optimizer.warmup_fraction": (0, 1),
-    "optimizer.decay_fraction": (0, 1),
-    "optimizer.end_factor": (0, 1),
-    "optimizer.b1": (0, 0.999999),
-    "optimizer.b2": (0, 0.999999),
-    "optimizer.eps": (0, None),
-    "optimizer.weight_decay": (0, None),
-    "optimizer.clip": (0, None),
-    "mesh.data": (-1, None),
-    "mesh.fsdp": (1, None),
-    "mesh.tensor": (1, None),
-    "checkpoint.every": (1, None),
-    "checkpoint.keep": (1, None),
-    "sweep.seeds": (1, None),
-}
 
 # Keys that may differ when a run is continued: they change speed, place or reporting, not the run.
 FREE_KEYS = (
@@ -266,16 +233,18 @@ def validate(config: ConfigDict) -> None:
     missing = [key for key in schema if key not in flat]
     if missing:
         raise ConfigError(f"config lacks {missing[0]}: start it from bert_jax.config.default()")
-    for key, choices in _CHOICES.items():
+    for key, choices in config_rules.CHOICES.items():
         if flat[key] not in choices:
             allowed = ", ".join(repr(c) for c in choices)
             raise ConfigError(f"{key} = {flat[key]!r}: it must be one of {allowed}")
-    for key, (low, high) in _RANGES.items():
+    for key, (low, high) in config_rules.RANGES.items():
         value = flat[key]
         if value != value or (low is not None and value < low) or (high is not None and value > high):
             bounds = f"at least {low}" if high is None else f"between {low} and {high}"
             raise ConfigError(f"{key} = {value}: it must be {bounds}")
-    _check_pairs(config)
+    message = config_rules.broken(config)
+    if message:
+        raise ConfigError(message)
 
 
 def _check_type(key: str, value: Any, like: Any) -> None:
@@ -289,123 +258,13 @@ def _check_type(key: str, value: Any, like: Any) -> None:
     elif isinstance(like, int):
         fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
     elif isinstance(like, tuple):
-        fits = isinstance(value, tuple) and all(isinstance(v, int) for v in value)
-        kind = "a tuple of whole numbers"
+        each, is_one = config_rules.TUPLES[key]
+        fits = isinstance(value, tuple) and all(is_one(v) for v in value)
+        kind = f"a tuple of {each}"
     else:
         fits, kind = isinstance(value, type(like)), "a text"
     if not fits:
         raise ConfigError(f"{key} = {value!r}: it must be {kind}")
-
-
-def _check_pairs(c: ConfigDict) -> None:
-    m, o, d, t, p = c.model, c.objective, c.data, c.train, c.optimizer
-    pretraining = not c.task.name
-    rules = [
-        (
-            m.hidden_size % m.heads,
-            f"model.hidden_size = {m.hidden_size} is not a multiple of model.heads = {m.heads}",
-        ),
-        (
-            m.position == "rotary" and (m.hidden_size // m.heads) % 2,
-            f'model.position = "rotary" needs an even head size, and model.hidden_size / model.heads '
-            f"= {m.hidden_size // m.heads}",
-        ),
-        (
-            m.position == "sinusoidal" and m.hidden_size % 2,
-            f'model.position = "sinusoidal" needs an even model.hidden_size, and it is {m.hidden_size}',
-        ),
-        (
-            d.seq_len > m.max_positions,
-            f"data.seq_len = {d.seq_len} is longer than model.max_positions = {m.max_positions}",
-        ),
-        (
-            o.mlm.mask_share + o.mlm.random_share > 1 + 1e-9,
-            f"objective.mlm.mask_share + random_share = {o.mlm.mask_share + o.mlm.random_share:g} "
-            "is more than 1",
-        ),
-        (
-            o.mlm.max_predictions > d.seq_len,
-            f"objective.mlm.max_predictions = {o.mlm.max_predictions} is more than "
-            f"data.seq_len = {d.seq_len}",
-        ),
-        (
-            p.warmup_steps and p.warmup_fraction,
-            "optimizer.warmup_steps and optimizer.warmup_fraction are both set: set one of them",
-        ),
-        (
-            t.batch_size % t.accumulation,
-            f"train.batch_size = {t.batch_size} is not a multiple of train.accumulation = {t.accumulation}",
-        ),
-        (
-            not t.steps and not t.epochs,
-            "train.steps and train.epochs are both 0: set one of them",
-        ),
-        (
-            any(b < 4 or b > d.seq_len for b in d.buckets),
-            f"data.buckets = {tuple(d.buckets)}: each must lie between 4 and data.seq_len = {d.seq_len}",
-        ),
-        (
-            d.source in ("text", "jsonl", "tfds", "shards") and not d.path,
-            f'data.source = "{d.source}" needs data.path',
-        ),
-        (
-            c.mesh.data == 0,
-            "mesh.data = 0: it must be -1 (all devices that are left) or at least 1",
-        ),
-    ]
-    if pretraining:
-        rules += [
-            (
-                not (o.mlm.weight or o.nsp.weight or o.tta.weight),
-                "every objective has weight 0: set objective.mlm.weight or objective.tta.weight",
-            ),
-            (
-                o.tta.weight and m.kind != "tta",
-                'objective.tta.weight is set but model.kind = "encoder": a plain encoder sees the '
-                'token that it is to predict; set model.kind = "tta"',
-            ),
-            (
-                m.kind == "tta" and not o.tta.weight,
-                'model.kind = "tta" is trained by objective.tta: set its weight and objective.mlm.weight = 0',
-            ),
-            (
-                m.kind == "tta" and (o.mlm.weight or o.nsp.weight),
-                'model.kind = "tta" predicts every token in place and sees no [MASK] and no pairs: '
-                "set objective.mlm.weight = 0 and objective.nsp.weight = 0",
-            ),
-            (
-                o.nsp.weight and d.packing,
-                "data.packing cannot go with objective.nsp: a packed row has no pair; turn one of them off",
-            ),
-            (
-                o.nsp.weight and d.unit == "sentence",
-                'objective.nsp makes its own pairs of sentence runs: set data.unit = "document"',
-            ),
-            (
-                o.nsp.weight and m.segments < 2,
-                f"objective.nsp needs model.segments = 2, and it is {m.segments}",
-            ),
-            (
-                d.buckets,
-                "data.buckets is for fine-tuning: pretraining has one row length",
-            ),
-        ]
-    else:
-        rules += [
-            (
-                not d.path,
-                f'task.name = "{c.task.name}" needs data.path: the folder of its TSV files, or a TFDS name',
-            ),
-            (d.packing, "data.packing is for pretraining: set it to False for a task"),
-            (
-                m.kind == "tta",
-                'model.kind = "tta" has no [CLS] that sees the sentence: fine-tune with '
-                'model.kind = "encoder"',
-            ),
-        ]
-    for broken, message in rules:
-        if broken:
-            raise ConfigError(message)
 
 
 def to_json(config: ConfigDict) -> str:
@@ -435,8 +294,13 @@ def from_json(text: str) -> ConfigDict:
             target = target[name]
         if leaf not in target:
             raise ConfigError(f"config.json has the unknown key {key}")
-        target[leaf] = tuple(value) if isinstance(value, list) else value
+        target[leaf] = _as_tuple(value)
     return config
+
+
+def _as_tuple(value: Any) -> Any:
+    """Returns the tuples that JSON made lists of."""
+    return tuple(_as_tuple(v) for v in value) if isinstance(value, list | tuple) else value
 
 
 def differing_keys(asked: ConfigDict, found: ConfigDict) -> list[str]:

@@ -33,7 +33,7 @@ class MaskedLM:
         """Returns the corrupted `tokens` (B, S) and `mlm_positions`, `_labels`, `_weights` (B, M)."""
         tokens, segments, tok = batch["tokens"], batch["segment_ids"], self.tokenizer
         starts = None
-        if self.config.whole_word:
+        if self.config.unit == "word":
             starts = masking.word_starts(tokens, segments, tok.special_ids, tok.continues)
         chosen = masking.choose(
             tokens,

@@ -1,0 +1,383 @@
+"""The rules that a config's values must keep: choices, ranges, and what can go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+CHOICES = {
+    "task.name": ("", "cola"),
+    "model.kind": ("encoder", "tta"),
+    "model.tta_query": ("position", "mask_token"),
+    "model.position": ("learned", "sinusoidal", "rotary"),
+    "model.rope_layout": ("adjacent", "half"),
+    "model.norm": ("post", "pre"),
+    "model.mask": ("full", "causal", "prefix"),
+    "model.attention": ("dot", "random", "fixed_random"),
+    "model.pooler": ("tanh", "gelu", "relu", "norm"),
+    "model.pooling": ("first", "mean"),
+    "model.activation": ("gelu", "gelu_tanh", "relu"),
+    "model.mlm_head": ("tied", "plain"),
+    "model.nsp_head": ("pooled", "single"),
+    "model.remat": ("none", "full", "dots"),
+    "model.dtype": ("float32", "bfloat16"),
+    "objective.mlm.choice": ("bernoulli", "count"),
+    "objective.mlm.unit": ("token", "word", "ngram", "span"),
+    "data.source": ("embedded", "text", "jsonl", "tfds", "shards"),
+    "data.holdout": ("documents", "tail"),
+    "data.tokenizer_kind": ("wordpiece", "sentencepiece", "bpe"),
+    "data.unit": ("document", "sentence"),
+    "train.prng": ("threefry2x32", "rbg", "unsafe_rbg"),
+    "optimizer.name": ("adamw", "lamb"),
+    "optimizer.schedule": ("linear", "cosine", "wsd", "constant"),
+}
+
+# key -> (lowest, highest) value, both allowed; None is no bound.
+RANGES: dict[str, tuple[float | None, float | None]] = {
+    "seed": (0, 2**31 - 1),
+    "task.l2": (0, None),
+    "task.dropout": (0, 0.999),
+    "model.vocab_size": (0, None),
+    "model.hidden_size": (1, None),
+    "model.embedding_size": (0, None),
+    "model.layers": (1, None),
+    "model.heads": (1, None),
+    "model.feed_forward_size": (1, None),
+    "model.max_positions": (1, None),
+    "model.position_offset": (0, None),
+    "model.local_window": (0, None),
+    "model.global_every": (1, None),
+    "model.local_rope_theta": (1, None),
+    "model.generator_fraction": (1e-6, 1),
+    "model.segments": (0, None),
+    "model.rope_theta": (1, None),
+    "model.norm_eps": (0, 1),
+    "model.dropout": (0, 0.999),
+    "model.attention_dropout": (0, 0.999),
+    "model.init_std": (0, None),
+    "objective.mlm.weight": (0, None),
+    "objective.mlm.rate": (1e-6, 1),
+    "objective.mlm.max_predictions": (0, None),
+    "objective.mlm.mask_share": (0, 1),
+    "objective.mlm.random_share": (0, 1),
+    "objective.mlm.ngram": (1, None),
+    "objective.mlm.span_p": (1e-6, 1),
+    "objective.mlm.span_max": (1, None),
+    "objective.nsp.weight": (0, None),
+    "objective.nsp.short_share": (0, 1),
+    "objective.sop.weight": (0, None),
+    "objective.sop.short_share": (0, 1),
+    "objective.rtd.weight": (0, None),
+    "objective.tta.weight": (0, None),
+    "objective.tta.rate": (1e-6, 1),
+    "objective.causal.weight": (0, None),
+    "objective.causal.rate": (1e-6, 1),
+    "objective.prefix.weight": (0, None),
+    "objective.prefix.rate": (1e-6, 1),
+    "objective.distill.weight": (0, None),
+    "objective.distill.temperature": (1e-3, None),
+    "objective.distill.cosine": (0, None),
+    "data.eval_fraction": (0, 0.5),
+    "data.vocab_size": (8, None),
+    "data.extend_vocab": (0, None),
+    "data.seq_len": (4, None),
+    "data.max_packed": (1, None),
+    "data.workers": (0, None),
+    "data.prefetch": (1, None),
+    "train.steps": (0, None),
+    "train.epochs": (0, None),
+    "train.batch_size": (1, None),
+    "train.accumulation": (1, None),
+    "train.eval_batch_size": (0, None),
+    "train.eval_rows": (0, None),
+    "train.eval_every": (0, None),
+    "train.log_every": (1, None),
+    "optimizer.learning_rate": (0, None),
+    "optimizer.warmup_steps": (0, None),
+    "optimizer.warmup_fraction": (0, 1),
+    "optimizer.decay_fraction": (0, 1),
+    "optimizer.end_factor": (0, 1),
+    "optimizer.b1": (0, 0.999999),
+    "optimizer.b2": (0, 0.999999),
+    "optimizer.eps": (0, None),
+    "optimizer.weight_decay": (0, None),
+    "optimizer.clip": (0, None),
+    "mesh.data": (-1, None),
+    "mesh.fsdp": (1, None),
+    "mesh.tensor": (1, None),
+    "checkpoint.every": (1, None),
+    "checkpoint.keep": (1, None),
+    "sweep.seeds": (1, None),
+}
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_phase(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) in (2, 3) and all(_is_whole(v) and v > 0 for v in value)
+
+
+def _is_part(value: Any) -> bool:
+    """Whether a value is a (path, weight) pair of a mixture."""
+    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and value[0]):
+        return False
+    return isinstance(value[1], int | float) and not isinstance(value[1], bool) and 0 < value[1] < 1e9
+
+
+# key of a tuple -> (what each of its values must be, in words, and whether one is)
+TUPLES = {
+    "data.buckets": ("whole numbers", _is_whole),
+    "data.mixture": ("(path, weight) pairs, each weight above 0", _is_part),
+    "train.phases": ("(seq_len, steps) or (seq_len, steps, batch_size), all above 0", _is_phase),
+}
+
+
+def broken(c: ConfigDict) -> str | None:
+    """Returns what is wrong with values that each are right alone, naming the keys; None if nothing."""
+    rules = [*_always(c), *(_of_tasks(c) if c.task.name else _of_pretraining(c))]
+    return next((message for is_broken, message in rules if is_broken), None)
+
+
+def _always(c: ConfigDict) -> list[tuple[Any, str]]:
+    m, o, d, t, p = c.model, c.objective, c.data, c.train, c.optimizer
+    head_size = m.hidden_size // m.heads
+    return [
+        (
+            m.hidden_size % m.heads,
+            f"model.hidden_size = {m.hidden_size} is not a multiple of model.heads = {m.heads}",
+        ),
+        (
+            m.position == "rotary" and head_size % 2,
+            f'model.position = "rotary" needs an even head size, and model.hidden_size / model.heads '
+            f"= {head_size}",
+        ),
+        (
+            m.position == "sinusoidal" and (m.embedding_size or m.hidden_size) % 2,
+            'model.position = "sinusoidal" needs an even model.embedding_size (or hidden_size, where it is '
+            f"0), and it is {m.embedding_size or m.hidden_size}",
+        ),
+        (
+            m.position_offset and m.position != "learned",
+            f"model.position_offset = {m.position_offset} shifts the position table, and "
+            f'model.position = "{m.position}" has none: set it to 0',
+        ),
+        (
+            m.local_window % 2,
+            f"model.local_window = {m.local_window}: it must be even, half of it to each side",
+        ),
+        (
+            m.attention != "dot" and m.position == "rotary",
+            f'model.attention = "{m.attention}" has no queries and keys that model.position = "rotary" '
+            "could rotate: take learned or sinusoidal positions",
+        ),
+        (
+            m.attention != "dot" and d.packing,
+            f'model.attention = "{m.attention}" is of places in the row, and data.packing puts texts '
+            "anywhere in it: turn one of them off",
+        ),
+        (
+            not m.first_norm and m.norm != "pre",
+            'model.first_norm = False is for model.norm = "pre"',
+        ),
+        (
+            m.kind == "tta" and m.mask != "full",
+            f'model.kind = "tta" has a mask of its own, all but the diagonal: model.mask = "{m.mask}" '
+            'cannot go with it, set "full"',
+        ),
+        (
+            d.seq_len > m.max_positions,
+            f"data.seq_len = {d.seq_len} is longer than model.max_positions = {m.max_positions}",
+        ),
+        (
+            o.mlm.mask_share + o.mlm.random_share > 1 + 1e-9,
+            f"objective.mlm.mask_share + random_share = {o.mlm.mask_share + o.mlm.random_share:g} "
+            "is more than 1",
+        ),
+        (
+            o.mlm.max_predictions > d.seq_len,
+            f"objective.mlm.max_predictions = {o.mlm.max_predictions} is more than "
+            f"data.seq_len = {d.seq_len}",
+        ),
+        (
+            p.warmup_steps and p.warmup_fraction,
+            "optimizer.warmup_steps and optimizer.warmup_fraction are both set: set one of them",
+        ),
+        (
+            t.batch_size % t.accumulation,
+            f"train.batch_size = {t.batch_size} is not a multiple of train.accumulation = {t.accumulation}",
+        ),
+        (
+            not t.steps and not t.epochs and not t.phases,
+            "train.steps and train.epochs are both 0: set one of them",
+        ),
+        (
+            any(b < 4 or b > d.seq_len for b in d.buckets),
+            f"data.buckets = {tuple(d.buckets)}: each must lie between 4 and data.seq_len = {d.seq_len}",
+        ),
+        (
+            d.source in ("text", "jsonl", "tfds", "shards") and not d.path and not d.mixture,
+            f'data.source = "{d.source}" needs data.path',
+        ),
+        (
+            c.mesh.data == 0,
+            "mesh.data = 0: it must be -1 (all devices that are left) or at least 1",
+        ),
+    ]
+
+
+def _of_pretraining(c: ConfigDict) -> list[tuple[Any, str]]:
+    m, o, d, t = c.model, c.objective, c.data, c.train
+    pairs = "nsp" if o.nsp.weight else "sop"
+    of_pairs = o.nsp.weight or o.sop.weight
+    distills = o.distill.weight or o.distill.cosine
+    phases = tuple(t.phases)
+    in_all = sum(phase[1] for phase in phases)
+    return [
+        (
+            not (o.mlm.weight or of_pairs or o.tta.weight or o.causal.weight or o.prefix.weight),
+            "every objective has weight 0: set objective.mlm.weight, or another's",
+        ),
+        (
+            o.tta.weight and m.kind != "tta",
+            'objective.tta.weight is set but model.kind = "encoder": a plain encoder sees the '
+            'token that it is to predict; set model.kind = "tta"',
+        ),
+        (
+            m.kind == "tta" and not o.tta.weight,
+            'model.kind = "tta" is trained by objective.tta: set its weight and objective.mlm.weight = 0',
+        ),
+        (
+            m.kind == "tta" and (o.mlm.weight or of_pairs or distills or o.rtd.weight),
+            'model.kind = "tta" predicts every token in place and sees no [MASK] and no pairs: '
+            "set the weights of objective.mlm, nsp, sop, rtd and distill to 0",
+        ),
+        *(
+            (
+                o[name].weight and m.mask != name,
+                f'objective.{name}.weight is set but model.mask = "{m.mask}", under which a token sees '
+                f'those that it is to predict: set model.mask = "{name}"',
+            )
+            for name in ("causal", "prefix")
+        ),
+        *(
+            (
+                m.mask == name and not o[name].weight,
+                f'model.mask = "{name}" is trained by objective.{name}: set its weight, and that of '
+                "objective.mlm to 0",
+            )
+            for name in ("causal", "prefix")
+        ),
+        (
+            m.mask != "full" and (o.mlm.weight or of_pairs or distills or o.rtd.weight),
+            f'objective.{m.mask} has model.mask = "{m.mask}", and objective.mlm, nsp, sop, rtd and distill '
+            "are of tokens that see the whole text: a pass has one mask, set their weights to 0",
+        ),
+        (
+            o.nsp.weight and o.sop.weight,
+            "objective.nsp and objective.sop make pairs of their own: set one of the weights to 0",
+        ),
+        (
+            of_pairs and d.packing,
+            f"data.packing cannot go with objective.{pairs}: a packed row has no pair; turn one of them off",
+        ),
+        (
+            of_pairs and d.unit == "sentence",
+            f'objective.{pairs} makes its own pairs of sentence runs: set data.unit = "document"',
+        ),
+        (
+            of_pairs and m.segments < 2,
+            f"objective.{pairs} needs model.segments = 2, and it is {m.segments}",
+        ),
+        (
+            o.rtd.weight and not o.mlm.weight,
+            "objective.rtd needs replacements from a generator, which objective.mlm trains: set its weight",
+        ),
+        (
+            o.rtd.weight and distills,
+            "objective.rtd and objective.distill both claim the logits of objective.mlm: set one of the "
+            "weights to 0",
+        ),
+        (
+            distills and not o.mlm.weight,
+            "objective.distill compares the two models at the masked positions: set objective.mlm.weight",
+        ),
+        (
+            distills and not o.distill.teacher,
+            "objective.distill needs a teacher: name a model directory by objective.distill.teacher",
+        ),
+        (
+            o.distill.teacher and not distills,
+            "objective.distill.teacher is set but both weights are 0: set objective.distill.weight",
+        ),
+        (
+            d.extend_vocab and not c.init_from,
+            "data.extend_vocab adds to the vocabulary of a model, and init_from names none",
+        ),
+        (
+            d.extend_vocab and d.tokenizer,
+            "data.extend_vocab adds to the vocabulary of init_from, and data.tokenizer names another: "
+            "set one of them",
+        ),
+        (
+            d.mixture and d.path,
+            "data.path and data.mixture are both set: put all texts into data.mixture",
+        ),
+        (
+            d.mixture and d.source == "embedded",
+            'data.mixture needs data.source = "text", "jsonl", "tfds" or "shards"',
+        ),
+        (
+            d.buckets,
+            "data.buckets is for fine-tuning: pretraining has one row length, or those of train.phases",
+        ),
+        (
+            phases and phases[0][0] != d.seq_len,
+            f"train.phases begins with {phases[0][0] if phases else 0} tokens a row and data.seq_len = "
+            f"{d.seq_len}: set both alike, or train.phases to ()",
+        ),
+        (
+            any(phase[0] > m.max_positions or phase[0] < 4 for phase in phases),
+            f"train.phases = {phases}: each row length must lie between 4 and model.max_positions = "
+            f"{m.max_positions}",
+        ),
+        (
+            any(len(phase) == 3 and phase[2] % t.accumulation for phase in phases),
+            f"train.phases = {phases}: each batch size must be a multiple of train.accumulation = "
+            f"{t.accumulation}",
+        ),
+        (
+            phases and t.steps > in_all,
+            f"train.steps = {t.steps} is more than the {in_all} steps of train.phases",
+        ),
+        (
+            phases and t.epochs,
+            f"train.epochs = {t.epochs:g} cannot go with train.phases, which count steps: set one of them",
+        ),
+        (
+            phases and o.mlm.max_predictions,
+            f"objective.mlm.max_predictions = {o.mlm.max_predictions} fits one row length, and train.phases "
+            "has its own: set it to 0",
+        ),
+    ]
+
+
+def _of_tasks(c: ConfigDict) -> list[tuple[Any, str]]:
+    m, d, name = c.model, c.data, c.task.name
+    return [
+        (
+            not d.path,
+            f'task.name = "{name}" needs data.path: the folder of its TSV files, or a TFDS name',
+        ),
+        (d.packing, "data.packing is for pretraining: set it to False for a task"),
+        (c.train.phases, "train.phases is for pretraining: set it to () for a task"),
+        (d.mixture, "data.mixture is for pretraining: set it to () for a task"),
+        (d.general_path, "data.general_path is for pretraining: leave it empty for a task"),
+        (d.extend_vocab, "data.extend_vocab is for pretraining: set it to 0 for a task"),
+        (
+            m.kind == "tta",
+            'model.kind = "tta" has no [CLS] that sees the sentence: fine-tune with model.kind = "encoder"',
+        ),
+    ]
