@@ -151,7 +151,7 @@ def build(config: ConfigDict, source: load.Source | None) -> Run:
     spec = spec_lib.from_config(
         config.model, vocab_size=tokenizer.vocab_size, mask_id=tokenizer.mask_id, **heads
     )
-    sharding.check(config, mesh, spec.padded_vocab_size)
+    sharding.check(config, mesh, spec)
     steps = config.train.steps or math.ceil(config.train.epochs * train.num_examples / batch_size)
     learning_rate = optimizer.schedule(config.optimizer, steps)
     setup = step_lib.Setup(

@@ -48,10 +48,13 @@ def schedule(config: ConfigDict, steps: int) -> optax.Schedule:
 
 
 def decays(params: Any) -> Any:
-    """Returns a tree of booleans: true for what weight decay and L2 touch: all but biases and norms."""
+    """Returns a tree of booleans: true for what weight decay and L2 touch.
+
+    That is all but biases, norms, and attention logits that are parameters, which may be fixed.
+    """
 
     def decayed(path: tuple[Any, ...], _: Any) -> bool:
-        return getattr(path[-1], "key", None) not in ("bias", "scale")
+        return getattr(path[-1], "key", None) not in ("bias", "scale", "logits")
 
     return jax.tree_util.tree_map_with_path(decayed, params)
 

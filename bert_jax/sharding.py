@@ -14,6 +14,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
+from bert_jax.models.spec import ModelSpec
+
 # Logical axis -> mesh axis. One that is not named here is not shared.
 RULES = (
     ("batch", ("data", "fsdp")),  # both kinds of data parallelism take rows
@@ -23,7 +25,7 @@ RULES = (
     ("mlp", "tensor"),
 )
 _UNSHARED = ("sequence", "activation", "norm", "head_size", "layers", "positions", "segments", "labels",
-             "embed_out")  # fmt: skip
+             "embed_out", "embedding")  # fmt: skip
 
 
 def make_mesh(config: ConfigDict) -> Mesh:
@@ -48,17 +50,27 @@ def make_mesh(config: ConfigDict) -> Mesh:
     )
 
 
-def check(config: ConfigDict, mesh: Mesh, padded_vocab_size: int) -> None:
+def check(config: ConfigDict, mesh: Mesh, spec: ModelSpec) -> None:
     """Raises ValueError, naming the keys, where an array cannot be shared evenly over the mesh."""
     rows = mesh.shape["data"] * mesh.shape["fsdp"]
     micro = config.train.batch_size // config.train.accumulation
+    generator = ()
+    if spec.has_generator:
+        small, of = spec.generator, "of the generator (model.generator_fraction)"
+        generator = (
+            (small.hidden_size, f"the hidden size {of}", mesh.shape["fsdp"], "mesh.fsdp"),
+            (small.heads, f"the number of heads {of}", mesh.shape["tensor"], "mesh.tensor"),
+            (small.feed_forward_size, f"the feed-forward size {of}", mesh.shape["tensor"], "mesh.tensor"),
+        )
     for size, name, parts, axis in (
         (micro, "train.batch_size / train.accumulation", rows, "mesh.data * mesh.fsdp"),
         (config.train.eval_batch_size or rows, "train.eval_batch_size", rows, "mesh.data * mesh.fsdp"),
         (config.model.hidden_size, "model.hidden_size", mesh.shape["fsdp"], "mesh.fsdp"),
         (config.model.heads, "model.heads", mesh.shape["tensor"], "mesh.tensor"),
         (config.model.feed_forward_size, "model.feed_forward_size", mesh.shape["tensor"], "mesh.tensor"),
-        (padded_vocab_size, "the padded vocabulary", mesh.shape["tensor"], "mesh.tensor"),
+        (spec.embedded_size, "model.embedding_size", mesh.shape["fsdp"], "mesh.fsdp"),
+        (spec.padded_vocab_size, "the padded vocabulary", mesh.shape["tensor"], "mesh.tensor"),
+        *generator,
     ):
         if size % parts:
             raise ValueError(f"{name} = {size} is not a multiple of {axis} = {parts}")

@@ -11,53 +11,111 @@ from bert_jax.models import spec as spec_lib
 from bert_jax.models.attention import Attention, Mask, attention_weights, dense
 
 
-@pytest.mark.parametrize(
-    ("segments", "diagonal", "expected"),
-    [
-        pytest.param(
-            [1, 1, 1, 0],
-            False,
-            [[1, 1, 1, 0],
-             [1, 1, 1, 0],
-             [1, 1, 1, 0],
-             [0, 0, 0, 0]],
-            id="padding",
-        ),
-        pytest.param(
-            [1, 1, 2, 3, 3, 0],
-            False,
-            [[1, 1, 0, 0, 0, 0],
-             [1, 1, 0, 0, 0, 0],
-             [0, 0, 1, 0, 0, 0],
-             [0, 0, 0, 1, 1, 0],
-             [0, 0, 0, 1, 1, 0],
-             [0, 0, 0, 0, 0, 0]],
-            id="packed",
-        ),
-        pytest.param(
-            [1, 1, 1, 0],
-            True,
-            [[0, 1, 1, 0],
-             [1, 0, 1, 0],
-             [1, 1, 0, 0],
-             [0, 0, 0, 0]],
-            id="diagonal",
-        ),
-        pytest.param(
-            [1, 1, 2, 3, 3, 0],
-            True,
-            [[0, 1, 0, 0, 0, 0],
-             [1, 0, 0, 0, 0, 0],
-             [0, 0, 0, 0, 0, 0],
-             [0, 0, 0, 0, 1, 0],
-             [0, 0, 0, 1, 0, 0],
-             [0, 0, 0, 0, 0, 0]],
-            id="packed-diagonal",
-        ),
-    ],
-)  # fmt: skip
-def test_mask_matrix(segments: list[int], diagonal: bool, expected: list[list[int]]) -> None:
-    visible = dense(Mask(jnp.array([segments]), diagonal))
+MASKS = {
+    "padding": ([1, 1, 1, 0], {}, """
+        1110
+        1110
+        1110
+        0000"""),
+    "packed": ([1, 1, 2, 3, 3, 0], {}, """
+        110000
+        110000
+        001000
+        000110
+        000110
+        000000"""),
+    "diagonal": ([1, 1, 1, 0], {"diagonal": True}, """
+        0110
+        1010
+        1100
+        0000"""),
+    "packed diagonal": ([1, 1, 2, 3, 3, 0], {"diagonal": True}, """
+        010000
+        100000
+        000000
+        000010
+        000100
+        000000"""),
+    "causal": ([1, 1, 1, 0], {"causal": True}, """
+        1000
+        1100
+        1110
+        0000"""),
+    "packed causal": ([1, 1, 1, 2, 2, 0], {"causal": True}, """
+        100000
+        110000
+        111000
+        000100
+        000110
+        000000"""),
+    "prefix": ([1, 1, 1, 1, 0], {"prefix": [1, 1, 0, 0, 0]}, """
+        11000
+        11000
+        11100
+        11110
+        00000"""),
+    "packed prefix": ([1, 1, 1, 2, 2, 2], {"prefix": [1, 0, 0, 1, 1, 0]}, """
+        100000
+        110000
+        111000
+        000110
+        000110
+        000111"""),
+    "prefix of the whole text": ([1, 1, 1, 0], {"prefix": [1, 1, 1, 0]}, """
+        1110
+        1110
+        1110
+        0000"""),
+    "window": ([1, 1, 1, 1, 1, 0], {"window": 2}, """
+        110000
+        111000
+        011100
+        001110
+        000110
+        000000"""),
+    "packed window": ([1, 1, 1, 2, 2, 2], {"window": 2}, """
+        110000
+        111000
+        011000
+        000110
+        000111
+        000011"""),
+    "window wider than the row": ([1, 1, 1], {"window": 8}, """
+        111
+        111
+        111"""),
+    "causal window": ([1, 1, 1, 1], {"causal": True, "window": 2}, """
+        1000
+        1100
+        0110
+        0011"""),
+    "prefix window": ([1, 1, 1, 1, 1], {"prefix": [1, 1, 1, 0, 0], "window": 2}, """
+        11000
+        11100
+        01100
+        00110
+        00011"""),
+    "diagonal window": ([1, 1, 1, 1], {"diagonal": True, "window": 2}, """
+        0100
+        1010
+        0101
+        0010"""),
+    "packed diagonal window": ([1, 1, 1, 2, 2], {"diagonal": True, "window": 2}, """
+        01000
+        10100
+        01000
+        00001
+        00010"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_mask_matrix(name: str) -> None:
+    segments, fields, drawn = MASKS[name]
+    expected = [[int(c) for c in line.strip()] for line in drawn.split()]
+    if "prefix" in fields:
+        fields = {**fields, "prefix": jnp.array([fields["prefix"]])}
+    visible = dense(Mask(jnp.array([segments]), **fields))
     np.testing.assert_array_equal(visible, np.array(expected, bool)[None, None])
 
 
@@ -84,7 +142,7 @@ SEGMENTS = np.array([[1, 1, 1, 2, 2, 0, 0], [1, 2, 2, 3, 3, 3, 3]], np.int32)
 def test_weights_equal_numpy(diagonal: bool) -> None:
     rng = np.random.default_rng(0)
     query, key = rng.normal(size=(2, 2, 7, 3, 4)).astype(np.float32) * 3
-    visible = dense(Mask(jnp.array(SEGMENTS), diagonal))
+    visible = dense(Mask(jnp.array(SEGMENTS), diagonal=diagonal))
     weights = attention_weights(jnp.array(query), jnp.array(key), visible)
     scores = np.einsum("bshk,bthk->bhst", query.astype(np.float64), key) / np.sqrt(4)
     expected = _softmax(scores, np.broadcast_to(visible, scores.shape))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax import config, sharding, step
+from bert_jax.models import spec as spec_lib
 
 
 def _placed(batch: dict[str, np.ndarray], setup: step.Setup) -> dict[str, jax.Array]:
@@ -220,6 +221,8 @@ def test_mesh_that_does_not_fit_is_refused() -> None:
         ({"train.batch_size": 8, "train.accumulation": 4}, r"train\.accumulation = 2"),
         ({"train.eval_batch_size": 5}, r"train\.eval_batch_size = 5"),
         ({"model.hidden_size": 63}, r"model\.hidden_size = 63 .* mesh\.fsdp = 2"),
+        ({"model.embedding_size": 33}, r"model\.embedding_size = 33 .* mesh\.fsdp = 2"),
+        ({"model.generator_fraction": 0.5}, r"heads of the generator .* = 4 .* mesh\.tensor = 8"),
         ({"model.heads": 4}, r"model\.heads = 4 .* mesh\.tensor = 8"),
         ({"model.feed_forward_size": 12}, r"model\.feed_forward_size = 12 .* mesh\.tensor = 8"),
     ],
@@ -229,10 +232,16 @@ def test_sizes_that_do_not_divide_are_refused(values: dict[str, int], message: s
     c.model.update({"hidden_size": 64, "heads": 8, "feed_forward_size": 64})
     mesh = types.SimpleNamespace(shape={"data": 2, "fsdp": 2, "tensor": 8})
     c.train.batch_size = 8
-    sharding.check(c, mesh, 128)
+
+    def check() -> None:
+        spec = spec_lib.from_config(c.model, vocab_size=128, mask_id=4, has_rtd=True, has_generator=True)
+        sharding.check(c, mesh, spec)
+
+    c.model.generator_fraction = 1.0
+    check()
     c.update_from_flattened_dict(values)
     with pytest.raises(ValueError, match=message):
-        sharding.check(c, mesh, 128)
+        check()
 
 
 def test_rows_of_one_process() -> None:

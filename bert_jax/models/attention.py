@@ -19,25 +19,45 @@ _HIDDEN = -1e9
 
 @flax.struct.dataclass
 class Mask:
-    """Which keys a query sees: those of its own unit in the row, perhaps without itself.
+    """Which keys a query sees: those of its own unit in the row, less what the fields take away.
 
     Attributes:
       segment_ids: (B, S) int32; 0 is padding, equal positive numbers belong together.
+      prefix: (B, S) int32 or None; with it a token sees the tokens of its unit where this is 1, and
+        others only to its left (UniLM; Dong et al. 2019, section 2.3).
       diagonal: if true no position sees itself (T-TA; Shin et al. 2020, section 3.2).
+      causal: if true a position sees none to its right.
+      window: W; if not 0 a position sees at most W / 2 others to each side.
     """
 
     segment_ids: jax.Array
+    prefix: jax.Array | None = None
     diagonal: bool = flax.struct.field(pytree_node=False, default=False)
+    causal: bool = flax.struct.field(pytree_node=False, default=False)
+    window: int = flax.struct.field(pytree_node=False, default=0)
 
 
 def dense(mask: Mask) -> jax.Array:
     """Returns the (B, 1, S, S) boolean array of visible (query, key) pairs."""
     query, key = mask.segment_ids[:, :, None], mask.segment_ids[:, None, :]
     visible = (query == key) & (key > 0)
+    place = jnp.arange(mask.segment_ids.shape[1])
+    distance = (place[:, None] - place[None, :])[None]  # of the query from the key, to the right
+    if mask.causal:
+        visible &= distance >= 0
+    if mask.prefix is not None:
+        visible &= (distance >= 0) | (mask.prefix[:, None, :] > 0)
+    if mask.window:
+        visible &= jnp.abs(distance) <= mask.window // 2
     if mask.diagonal:
-        size = mask.segment_ids.shape[1]
-        visible &= ~jnp.eye(size, dtype=bool)[None]
+        visible &= distance != 0
     return visible[:, None]
+
+
+def masked_softmax(scores: jax.Array, visible: jax.Array) -> jax.Array:
+    """Returns the softmax of (B, H, S, S) scores over the visible keys; zeros where none is visible."""
+    weights = jax.nn.softmax(jnp.where(visible, scores, _HIDDEN), axis=-1)
+    return jnp.where(visible, weights, 0.0)
 
 
 def attention_weights(query: jax.Array, key: jax.Array, visible: jax.Array) -> jax.Array:
@@ -54,8 +74,7 @@ def attention_weights(query: jax.Array, key: jax.Array, visible: jax.Array) -> j
     """
     scale = query.shape[-1] ** -0.5
     scores = jnp.einsum("BSHK,BTHK->BHST", query * scale, key, preferred_element_type=jnp.float32)
-    weights = jax.nn.softmax(jnp.where(visible, scores, _HIDDEN), axis=-1)
-    return jnp.where(visible, weights, 0.0)
+    return masked_softmax(scores, visible)
 
 
 class _Projection(nn.Module):
@@ -83,8 +102,10 @@ class _Projection(nn.Module):
             )
             bias_shape, bias_axes = heads, ("heads", "head_size")
         kernel = self.param("kernel", dense_init(spec, *axes), shape)
-        bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, bias_axes), bias_shape)
         y = jnp.einsum(letters, x, kernel.astype(spec.dtype))
+        if not spec.bias:
+            return y
+        bias = self.param("bias", nn.with_logical_partitioning(nn.initializers.zeros, bias_axes), bias_shape)
         return y + bias.astype(spec.dtype)[(None,) * 2]
 
 
@@ -107,14 +128,33 @@ class Attention(nn.Module):
     ) -> jax.Array:
         """Returns (B, S, D) from two (B, S, D) streams and the (B, 1, S, S) visible pairs."""
         spec = self.spec
-        query = _Projection(spec, name="query")(query_input)
-        key = _Projection(spec, name="key")(key_input)
         value = _Projection(spec, name="value")(key_input)
-        if rotary is not None:
-            query = positions.rotate(query, rotary, spec.rope_layout)
-            key = positions.rotate(key, rotary, spec.rope_layout)
-        weights = attention_weights(query, key, visible)
+        if spec.attention == "dot":
+            query = _Projection(spec, name="query")(query_input)
+            key = _Projection(spec, name="key")(key_input)
+            if rotary is not None:
+                query = positions.rotate(query, rotary, spec.rope_layout)
+                key = positions.rotate(key, rotary, spec.rope_layout)
+            weights = attention_weights(query, key, visible)
+        else:
+            weights = self._of_places(visible)
         self.sow("attention", "weights", weights)
         weights = Dropout(spec.attention_dropout, name="dropout")(weights.astype(spec.dtype), train)
         mixed = jnp.einsum("BHST,BTHK->BSHK", weights, value)
         return _Projection(spec, out=True, name="out")(mixed)
+
+    def _of_places(self, visible: jax.Array) -> jax.Array:
+        """Returns the (B, H, S, S) weights of the Synthesizer's "random" form (Tay et al. 2020, 3.2).
+
+        Their logits are parameters, the same for every text; fixed ones stay as they were drawn.
+        """
+        spec = self.spec
+        logits = self.param(
+            "logits",
+            nn.with_logical_partitioning(nn.initializers.normal(1.0), ("heads", "sequence", "sequence")),
+            (spec.heads, spec.max_positions, spec.max_positions),
+        )
+        if spec.attention == "fixed_random":
+            logits = jax.lax.stop_gradient(logits)
+        size = visible.shape[-1]
+        return masked_softmax(logits[None, :, :size, :size], visible)

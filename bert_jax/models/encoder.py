@@ -1,4 +1,4 @@
-"""The encoder: embeddings, layers and their stack, for BERT and for T-TA.
+"""The encoder: embeddings, layers and their stack, for BERT, its family and T-TA.
 
 BERT (Devlin et al. 2018) and T-TA (Shin et al. 2020) are one stack. In BERT a layer's keys and
 values come from the layer's own input; in T-TA they come from the embedded tokens in every layer,
@@ -12,8 +12,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bert_jax.models import attention
 from bert_jax.models import positions as position_lib
-from bert_jax.models.attention import Attention, Mask, dense
+from bert_jax.models import spec as spec_lib
+from bert_jax.models.attention import Attention, Mask
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.spec import ModelSpec, activation, dense_init, layer_norm
 
@@ -21,6 +23,10 @@ _REMAT_POLICIES = {
     "full": None,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
+
+# What the layers share: the visible pairs and the rotary table of global layers, and of local ones.
+Rotary = tuple[jax.Array, jax.Array] | None
+Views = tuple[tuple[jax.Array, Rotary], tuple[jax.Array, Rotary] | None]
 
 
 class Layer(nn.Module):
@@ -31,74 +37,98 @@ class Layer(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: jax.Array,
-        memory: jax.Array | None,
-        visible: jax.Array,
-        rotary: tuple[jax.Array, jax.Array] | None,
+        self, x: jax.Array, number: jax.Array, memory: jax.Array | None, views: Views
     ) -> tuple[jax.Array, None]:
         """Returns the layer's (B, S, D) output, and None, for use in a scan.
 
         Args:
           x: (B, S, D), the stream.
+          number: () int32, the layer's, from 0.
           memory: (B, S, D) keys' and values' input where it is not the stream itself (T-TA).
-          visible: (B, 1, S, S) bool.
-          rotary: the rotary table, or None.
+          views: what global layers see and rotate by, and local ones where there are any.
         """
         spec, pre = self.spec, self.spec.norm == "pre"
         norm1, norm2 = layer_norm(spec, "attention_norm"), layer_norm(spec, "feed_forward_norm")
         dropout = functools.partial(Dropout, spec.dropout)
 
+        visible, rotary = views[0]
+        if views[1] is not None:
+            is_global = number % spec.global_every == 0
+            visible, rotary = jax.tree.map(functools.partial(jnp.where, is_global), *views)
+
         query = norm1(x) if pre else x
+        if pre and not spec.first_norm:
+            query = jnp.where(number == 0, x, query)
         keys = query if memory is None else memory
         mixed = Attention(spec, name="attention")(query, keys, visible, rotary, self.train)
         x = x + dropout(name="attention_dropout")(mixed, self.train)
         x = x if pre else norm1(x)
 
-        hidden = norm2(x) if pre else x
-        hidden = nn.Dense(
-            spec.feed_forward_size,
-            dtype=spec.dtype,
-            kernel_init=dense_init(spec, "embed", "mlp"),
-            bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("mlp",)),
-            name="feed_forward_in",
-        )(hidden)
-        hidden = nn.Dense(
-            spec.hidden_size,
-            dtype=spec.dtype,
-            kernel_init=dense_init(spec, "mlp", "embed"),
-            bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)),
-            name="feed_forward_out",
-        )(activation(spec)(hidden))
+        hidden = self._feed_forward(norm2(x) if pre else x)
         x = x + dropout(name="feed_forward_dropout")(hidden, self.train)
         x = x if pre else norm2(x)
         return nn.with_logical_constraint(x, ("batch", "sequence", "activation")), None
 
+    def _feed_forward(self, x: jax.Array) -> jax.Array:
+        """Returns (B, S, D) from (B, S, D); gated as GeGLU (Shazeer 2020, equation 6) if the spec says so."""
+        spec = self.spec
+        wide = functools.partial(
+            spec_lib.dense, spec, spec.feed_forward_size, ("embed", "mlp"), bias=spec.bias
+        )
+        hidden = activation(spec)(wide(name="feed_forward_in")(x))
+        if spec.gated:
+            hidden = hidden * wide(name="feed_forward_gate")(x)
+        out = nn.Dense(
+            spec.hidden_size,
+            use_bias=spec.bias,
+            dtype=spec.dtype,
+            kernel_init=dense_init(spec, "mlp", "embed"),
+            bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)),
+            name="feed_forward_out",
+        )
+        return out(hidden)
+
 
 class Encoder(nn.Module):
-    """Embeddings and the stack of layers."""
+    """Embeddings and the stack of layers.
+
+    Attributes:
+      tables: without them there is nothing to embed tokens with: the vectors are another encoder's, as
+        those of ELECTRA's generator are.
+    """
 
     spec: ModelSpec
+    tables: bool = True
 
     def setup(self) -> None:
         spec = self.spec
-        self.word = self.param(
-            "word", dense_init(spec, "vocab", "embed"), (spec.padded_vocab_size, spec.hidden_size)
-        )
-        if spec.position == "learned":
-            self.position = self.param(
-                "position", dense_init(spec, "positions", "embed"), (spec.max_positions, spec.hidden_size)
+        size = spec.embedded_size
+        if self.tables:
+            self.word = self.param("word", dense_init(spec, "vocab", "embed"), (spec.padded_vocab_size, size))
+            if spec.position == "learned":
+                self.position = self.param(
+                    "position",
+                    dense_init(spec, "positions", "embed"),
+                    (spec.max_positions + spec.position_offset, size),
+                )
+            if spec.segments:
+                self.segment = self.param(
+                    "segment", dense_init(spec, "segments", "embed"), (spec.segments, size)
+                )
+            self.embedding_norm = layer_norm(spec, "embedding_norm")
+        if size != spec.hidden_size:
+            self.embedding_projection = nn.Dense(
+                spec.hidden_size,
+                use_bias=spec.bias,
+                dtype=spec.dtype,
+                kernel_init=dense_init(spec, "embedding", "embed"),
+                bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)),
             )
-        if spec.segments:
-            self.segment = self.param(
-                "segment", dense_init(spec, "segments", "embed"), (spec.segments, spec.hidden_size)
-            )
-        self.embedding_norm = layer_norm(spec, "embedding_norm")
         self.embedding_dropout = Dropout(spec.dropout)
         self.final_norm = layer_norm(spec, "final_norm") if spec.norm == "pre" else None
 
     def embed(self, tokens: jax.Array | None, positions: jax.Array, type_ids: jax.Array) -> jax.Array:
-        """Returns the normed sum of the embeddings, (B, S, D), before dropout.
+        """Returns the normed sum of the embeddings, (B, S, E), before dropout.
 
         Args:
           tokens: (B, S) int32, or None for what T-TA's first query holds: no token, or [MASK].
@@ -112,16 +142,15 @@ class Encoder(nn.Module):
         elif spec.tta_query == "mask_token" or spec.position == "rotary":
             # A rotary model has no position vector to start from: a constant row stands in its
             # place, and the rotation carries the position.
-            parts.append(jnp.broadcast_to(self.word[spec.mask_id], (*positions.shape, spec.hidden_size)))
+            parts.append(jnp.broadcast_to(self.word[spec.mask_id], (*positions.shape, spec.embedded_size)))
         if spec.position == "learned":
-            parts.append(self.position[positions])
+            parts.append(self.position[positions + spec.position_offset])
         elif spec.position == "sinusoidal":
-            parts.append(position_lib.sinusoidal(positions, spec.hidden_size))
+            parts.append(position_lib.sinusoidal(positions, spec.embedded_size))
         if spec.segments:
             parts.append(self.segment[type_ids])
         return self.embedding_norm(sum(parts).astype(spec.dtype))
 
-    @nn.compact
     def contextualize(
         self,
         embedded: jax.Array,
@@ -133,16 +162,42 @@ class Encoder(nn.Module):
         """Returns the last layer's (B, S, D) output.
 
         Args:
-          embedded: (B, S, D) embedded tokens; T-TA's keys and values in every layer.
-          query: (B, S, D), T-TA's first query; None in an encoder.
-          mask: who sees whom.
+          embedded: (B, S, E) embedded tokens; T-TA's keys and values in every layer.
+          query: (B, S, E), T-TA's first query; None in an encoder.
+          mask: who sees whom, in global layers.
           positions: (B, S) int32, for the rotary table.
           train: with dropout.
         """
+        embedded = self._entered(embedded, train)
+        stream, memory = (embedded, None) if query is None else (self._entered(query, train), embedded)
+        x = self._stack(stream, memory, self._views(mask, positions), train)
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def _entered(self, embedded: jax.Array, train: bool) -> jax.Array:
+        """Returns (B, S, E) embeddings as the layers take them: with dropout, and of their width D."""
+        embedded = self.embedding_dropout(embedded, train)
+        if self.spec.embedded_size == self.spec.hidden_size:
+            return embedded
+        return self.embedding_projection(embedded)
+
+    def _views(self, mask: Mask, positions: jax.Array) -> Views:
         spec = self.spec
-        rotary = None
-        if spec.position == "rotary":
-            rotary = position_lib.rotary_table(positions, spec.hidden_size // spec.heads, spec.rope_theta)
+
+        def table(theta: float) -> Rotary:
+            if spec.position != "rotary":
+                return None
+            return position_lib.rotary_table(positions, spec.head_size, theta)
+
+        everywhere = attention.dense(mask), table(spec.rope_theta)
+        if not spec.local_window:
+            return everywhere, None
+        nearby = mask.replace(window=spec.local_window)
+        return everywhere, (attention.dense(nearby), table(spec.local_rope_theta))
+
+    @nn.compact
+    def _stack(self, stream: jax.Array, memory: jax.Array | None, views: Views, train: bool) -> jax.Array:
+        """Returns the (B, S, D) output of all layers, from (B, S, D) inputs."""
+        spec = self.spec
         layer = Layer
         if spec.remat != "none":
             layer = nn.remat(Layer, policy=_REMAT_POLICIES[spec.remat], prevent_cse=not spec.scan)
@@ -150,19 +205,17 @@ class Encoder(nn.Module):
         # that a checkpoint and its numbers are the same either way.
         stack = nn.scan(
             layer,
-            variable_axes={"params": 0, "attention": 0},
-            split_rngs={"params": True, "dropout": True},
-            in_axes=(nn.broadcast, nn.broadcast, nn.broadcast),
+            variable_axes={"attention": 0} if spec.share_layers else {"params": 0, "attention": 0},
+            variable_broadcast="params" if spec.share_layers else False,
+            split_rngs={"params": not spec.share_layers, "dropout": True},
+            in_axes=(0, nn.broadcast, nn.broadcast),
             length=spec.layers,
             unroll=1 if spec.scan else spec.layers,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )
-        embedded = self.embedding_dropout(embedded, train)
-        stream, memory = (embedded, None) if query is None else (query, embedded)
-        if query is not None:
-            stream = self.embedding_dropout(query, train)
-        x, _ = stack(spec, train, name="layers")(stream, memory, dense(mask), rotary)
-        return x if self.final_norm is None else self.final_norm(x)
+        name = "shared_layer" if spec.share_layers else "layers"
+        x, _ = stack(spec, train, name=name)(stream, jnp.arange(spec.layers), memory, views)
+        return x
 
     def __call__(
         self,
@@ -172,6 +225,7 @@ class Encoder(nn.Module):
         type_ids: jax.Array,
         train: bool,
         see_self: bool = False,
+        prefix: jax.Array | None = None,
     ) -> jax.Array:
         """Returns the hidden states, (B, S, D).
 
@@ -179,9 +233,26 @@ class Encoder(nn.Module):
           tokens, segment_ids, positions, type_ids: (B, S) int32, as the pipeline makes them.
           train: with dropout.
           see_self: lifts T-TA's diagonal, as a downstream task may want; nothing to an encoder.
+          prefix: (B, S) int32, 1 where a token belongs to the source; for model.mask = "prefix".
         """
-        tta = self.spec.kind == "tta"
+        spec = self.spec
+        tta = spec.kind == "tta"
         embedded = self.embed(tokens, positions, type_ids)
         query = self.embed(None, positions, type_ids) if tta else None
-        mask = Mask(segment_ids, diagonal=tta and not see_self)
+        mask = mask_of(spec, segment_ids, prefix, see_self)
         return self.contextualize(embedded, query, mask, positions, train)
+
+
+def mask_of(
+    spec: ModelSpec, segment_ids: jax.Array, prefix: jax.Array | None = None, see_self: bool = False
+) -> Mask:
+    """Returns the mask of a spec's global layers over rows with the given (B, S) int32 arrays.
+
+    With mask "prefix" and no such array, the whole text is the source.
+    """
+    return Mask(
+        segment_ids,
+        prefix=prefix if spec.mask == "prefix" else None,
+        diagonal=spec.kind == "tta" and not see_self,
+        causal=spec.mask == "causal",
+    )

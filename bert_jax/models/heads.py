@@ -4,27 +4,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models.spec import ModelSpec, activation, dense_init, layer_norm
+from bert_jax.models.spec import ModelSpec, activation, dense, dense_init, layer_norm
 
 # Logit of a padded row of the vocabulary: its probability is exactly 0 in float32.
 _NEVER = -1e9
 
 
-def _dense(spec: ModelSpec, size: int, axes: tuple[str, str], name: str, bias: bool = True) -> nn.Dense:
-    return nn.Dense(
-        size,
-        use_bias=bias,
-        dtype=spec.dtype,
-        kernel_init=dense_init(spec, *axes),
-        bias_init=nn.with_logical_partitioning(nn.initializers.zeros, axes[1:]),
-        name=name,
-    )
-
-
 class TokenHead(nn.Module):
     """Logits over the vocabulary.
 
-    "tied" is BERT's: dense, activation, LayerNorm, then the word table and a bias of size V.
+    "tied" is BERT's: dense (to E), activation, LayerNorm, then the word table and a bias of size V.
     "plain" is one (D, V) matrix.
     """
 
@@ -36,19 +25,20 @@ class TokenHead(nn.Module):
 
         Args:
           hidden: (B, M, D), the positions that are predicted.
-          word: (V, D), the word table.
+          word: (V, E), the word table.
         """
         spec = self.spec
         if spec.mlm_head == "plain":
-            kernel = self.param("kernel", dense_init(spec, "embed", "vocab"), word.shape[::-1])
+            shape = (hidden.shape[-1], word.shape[0])
+            kernel = self.param("kernel", dense_init(spec, "embed", "vocab"), shape)
             logits = jnp.einsum(
                 "BMD,DV->BMV", hidden, kernel.astype(spec.dtype), preferred_element_type=jnp.float32
             )
             bias = jnp.zeros(spec.padded_vocab_size)
         else:
-            x = activation(spec)(_dense(spec, spec.hidden_size, ("embed", "embed_out"), "dense")(hidden))
-            x = layer_norm(spec, "norm")(x)
-            logits = jnp.einsum("BMD,VD->BMV", x, word.astype(spec.dtype), preferred_element_type=jnp.float32)
+            to_table = dense(spec, spec.embedded_size, ("embed", "embed_out"), "dense", spec.bias)
+            x = layer_norm(spec, "norm")(activation(spec)(to_table(hidden)))
+            logits = jnp.einsum("BME,VE->BMV", x, word.astype(spec.dtype), preferred_element_type=jnp.float32)
             bias = self.param(
                 "bias",
                 nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",)),
@@ -59,22 +49,49 @@ class TokenHead(nn.Module):
 
 
 class Pooler(nn.Module):
-    """Dense and tanh on the first token's hidden state."""
+    """Dense and an activation; with pooler "norm" also a LayerNorm (ModernBERT's prediction head)."""
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns (.., D) from (.., D): of a text's pooled state, or of each token's."""
+        spec = self.spec
+        x = dense(spec, spec.hidden_size, ("embed", "embed_out"), "dense", spec.bias)(x)
+        if spec.pooler == "norm":
+            return layer_norm(spec, "norm")(activation(spec)(x))
+        return {"tanh": jnp.tanh, "relu": nn.relu, "gelu": lambda y: nn.gelu(y, approximate=False)}[
+            spec.pooler
+        ](x)
+
+
+def pooled_state(spec: ModelSpec, hidden: jax.Array, segment_ids: jax.Array) -> jax.Array:
+    """Returns the (B, D) state of each text: its first token's, or the mean of its (B, S, D) real ones."""
+    if spec.pooling == "first":
+        return hidden[:, 0]
+    real = (segment_ids > 0).astype(jnp.float32)[..., None]
+    total = jnp.sum(hidden * real, axis=1)
+    return (total / jnp.maximum(jnp.sum(real, axis=1), 1.0)).astype(hidden.dtype)
+
+
+class ReplacedTokenHead(nn.Module):
+    """Was the token replaced (ELECTRA; Clark et al. 2020)? Dense, activation and one logit."""
 
     spec: ModelSpec
 
     @nn.compact
     def __call__(self, hidden: jax.Array) -> jax.Array:
-        """Returns (B, D) from (B, S, D)."""
-        dense = _dense(self.spec, self.spec.hidden_size, ("embed", "embed_out"), "dense")
-        return jnp.tanh(dense(hidden[:, 0]))
+        """Returns (B, S) float32 logits from (B, S, D) states; positive: replaced."""
+        spec = self.spec
+        x = dense(spec, spec.hidden_size, ("embed", "embed_out"), "dense")(hidden)
+        return dense(spec, 1, ("embed", "labels"), "out")(activation(spec)(x))[..., 0].astype(jnp.float32)
 
 
 class NextSentenceHead(nn.Module):
-    """Is B the text that follows A?
+    """Is B the text that follows A (NSP), or are A and B in their order (SOP)?
 
-    "pooled" gives 2 logits on the pooled vector (class 0: it follows), as the released weights
-    have it. "single" gives 1 logit from a (D, 1) matrix on the [CLS] output (positive: random).
+    "pooled" gives 2 logits on the pooled vector (class 0: it is so), as the released weights
+    have it. "single" gives 1 logit from a (D, 1) matrix on the [CLS] output (positive: it is not).
     """
 
     spec: ModelSpec
@@ -83,7 +100,7 @@ class NextSentenceHead(nn.Module):
     def __call__(self, hidden: jax.Array, pooled: jax.Array | None) -> jax.Array:
         """Returns (B, 2) or (B, 1) float32 logits from (B, S, D) states and the (B, D) pooled vector."""
         if self.spec.nsp_head == "single":
-            logits = _dense(self.spec, 1, ("embed", "labels"), "dense", bias=False)(hidden[:, 0])
+            logits = dense(self.spec, 1, ("embed", "labels"), "dense", bias=False)(hidden[:, 0])
         else:
-            logits = _dense(self.spec, 2, ("embed", "labels"), "dense")(pooled)
+            logits = dense(self.spec, 2, ("embed", "labels"), "dense")(pooled)
         return logits.astype(jnp.float32)

@@ -9,9 +9,34 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.dropout import Dropout
-from bert_jax.models.encoder import Encoder
-from bert_jax.models.heads import NextSentenceHead, Pooler, TokenHead
-from bert_jax.models.spec import ModelSpec, dense_init
+from bert_jax.models.encoder import Encoder, mask_of
+from bert_jax.models.heads import NextSentenceHead, Pooler, ReplacedTokenHead, TokenHead, pooled_state
+from bert_jax.models.spec import ModelSpec, dense
+
+
+class Generator(nn.Module):
+    """ELECTRA's small masked LM on the discriminator's embeddings (Clark et al. 2020, section 3.2)."""
+
+    spec: ModelSpec
+
+    def setup(self) -> None:
+        self.encoder = Encoder(self.spec, tables=False)
+        self.token_head = TokenHead(self.spec)
+
+    def __call__(
+        self, batch: Mapping[str, jax.Array], embedded: jax.Array, word: jax.Array, train: bool
+    ) -> jax.Array:
+        """Returns (B, M, V) float32 logits at `mlm_positions`.
+
+        Args:
+          batch: the masked text.
+          embedded: (B, S, E), its embedded tokens.
+          word: (V, E), the word table.
+          train: with dropout.
+        """
+        mask = mask_of(self.spec, batch["segment_ids"])
+        hidden = self.encoder.contextualize(embedded, None, mask, batch["positions"], train)
+        return self.token_head(_at(hidden, batch["mlm_positions"]), word)
 
 
 class Model(nn.Module):
@@ -24,18 +49,22 @@ class Model(nn.Module):
         self.encoder = Encoder(spec)
         if spec.has_mlm:
             self.token_head = TokenHead(spec)
-        if spec.pools:
+        if spec.has_generator:
+            self.generator = Generator(spec.generator)
+        if spec.has_rtd:
+            self.rtd_head = ReplacedTokenHead(spec)
+        if spec.pools or (spec.pooler == "norm" and (spec.token_labels or spec.has_span)):
             self.pooler = Pooler(spec)
         if spec.has_nsp:
             self.nsp_head = NextSentenceHead(spec)
-        if spec.labels:
-            self.classifier_dropout = Dropout(spec.classifier_dropout)
-            self.classifier = nn.Dense(
-                spec.labels,
-                dtype=spec.dtype,
-                kernel_init=dense_init(spec, "embed", "labels"),
-                bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("labels",)),
-            )
+        self.classifier_dropout = Dropout(spec.classifier_dropout)
+        for name, size in (
+            ("classifier", spec.labels),
+            ("token_classifier", spec.token_labels),
+            ("span_head", 2 if spec.has_span else 0),
+        ):
+            if size:
+                setattr(self, name, dense(spec, size, ("embed", "labels"), name))
 
     def hidden(
         self, batch: Mapping[str, jax.Array], train: bool = False, see_self: bool = False
@@ -44,53 +73,106 @@ class Model(nn.Module):
 
         Args:
           batch: `tokens` (B, S) int32; `segment_ids` (0 is padding), `positions` and `type_ids`
-            alike, where they differ from one unpadded text in each row.
+            alike, where they differ from one unpadded text in each row; and `prefix`, 1 in a
+            source, where the mask is "prefix" and not all of a text is its source.
           train: with dropout.
           see_self: lifts T-TA's diagonal.
         """
-        tokens = batch["tokens"]
-        counted = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32)[None], tokens.shape)
+        batch = _filled(batch)
         return self.encoder(
-            tokens,
-            batch.get("segment_ids", jnp.ones_like(tokens)),
-            batch.get("positions", counted),
-            batch.get("type_ids", jnp.zeros_like(tokens)),
+            batch["tokens"],
+            batch["segment_ids"],
+            batch["positions"],
+            batch["type_ids"],
             train,
             see_self,
+            batch.get("prefix"),
         )
 
     def token_logits(self, hidden: jax.Array) -> jax.Array:
         """Returns (B, M, V) float32 logits of (B, M, D) hidden states."""
         return self.token_head(hidden, self.encoder.word)
 
-    def pooled(self, hidden: jax.Array) -> jax.Array:
-        """Returns the (B, D) pooled vector of (B, S, D) hidden states."""
-        return self.pooler(hidden)
+    def pooled(self, hidden: jax.Array, segment_ids: jax.Array | None = None) -> jax.Array:
+        """Returns the (B, D) pooled vector of (B, S, D) hidden states.
+
+        Args:
+          hidden: of `hidden`.
+          segment_ids: (B, S) int32, 0 is padding, where a mean is to leave padding out.
+        """
+        if segment_ids is None:
+            segment_ids = jnp.ones(hidden.shape[:2], jnp.int32)
+        return self.pooler(pooled_state(self.spec, hidden, segment_ids))
 
     def __call__(self, batch: Mapping[str, jax.Array], train: bool = False) -> dict[str, jax.Array]:
         """Returns what each head says of a batch.
 
-        Token logits are made only where `mlm_positions` or `tta_positions` (B, M) ask for them, and
-        at every position for a batch that has neither.
+        Token logits are made only where `mlm_positions`, or alike for T-TA, left-to-right and prefix
+        models, (B, M), ask for them, and at every position for a batch that has none. With a generator
+        the batch is masked text with `mlm_positions`, `_labels` and `_weights`, and needs the random
+        stream "sample".
 
         Returns:
-          `hidden` (B, S, D); `mlm_logits` or `tta_logits` (B, M, V) float32; `nsp_logits`
-          (B, 2) or (B, 1) float32; `logits` (B, labels) float32: those whose heads there are.
+          `hidden` (B, S, D); `mlm_logits`, `tta_logits`, `causal_logits` or `prefix_logits` (B, M, V)
+          float32; `nsp_logits` (B, 2) or (B, 1) float32; `rtd_logits` (B, S) float32, and with a
+          generator `rtd_labels` (B, S) bool, true where it put another token; `logits` (B, labels),
+          `token_labels_logits` (B, S, token_labels) and `span_logits` (B, S, 2), float32: those whose
+          heads there are.
         """
         spec = self.spec
+        batch, outputs = _filled(batch), {}
+        if spec.has_generator:
+            batch, outputs = self._replaced(batch, train)
         hidden = self.hidden(batch, train)
-        outputs = {"hidden": hidden}
+        outputs["hidden"] = hidden
         if spec.has_mlm:
-            name = "tta" if spec.kind == "tta" else "mlm"
+            name = "tta" if spec.kind == "tta" else {"full": "mlm"}.get(spec.mask, spec.mask)
             where = batch.get(f"{name}_positions")
-            chosen = hidden
-            if where is not None:
-                chosen = jnp.take_along_axis(hidden, where[..., None], axis=1)
+            chosen = hidden if where is None else _at(hidden, where)
             outputs[f"{name}_logits"] = self.token_logits(chosen)
-        pooled = self.pooler(hidden) if spec.pools else None
+        if spec.has_rtd:
+            outputs["rtd_logits"] = self.rtd_head(hidden)
+        pooled = self.pooled(hidden, batch["segment_ids"]) if spec.pools else None
         if spec.has_nsp:
             outputs["nsp_logits"] = self.nsp_head(hidden, pooled)
         if spec.labels:
             logits = self.classifier(self.classifier_dropout(pooled, train))
             outputs["logits"] = logits.astype(jnp.float32)
+        if spec.token_labels or spec.has_span:
+            states = self.pooler(hidden) if spec.pooler == "norm" else hidden
+            states = self.classifier_dropout(states, train)
+            if spec.token_labels:
+                outputs["token_labels_logits"] = self.token_classifier(states).astype(jnp.float32)
+            if spec.has_span:
+                outputs["span_logits"] = self.span_head(states).astype(jnp.float32)
         return outputs
+
+    def _replaced(
+        self, batch: Mapping[str, jax.Array], train: bool
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """Returns the batch with tokens that the generator drew at the masked positions, and its logits.
+
+        A draw that is the original token counts as original. No gradient flows through the draw.
+        """
+        embedded = self.encoder.embed(batch["tokens"], batch["positions"], batch["type_ids"])
+        logits = self.generator(batch, embedded, self.encoder.word, train)
+        drawn = jax.random.categorical(self.make_rng("sample"), jax.lax.stop_gradient(logits), axis=-1)
+        rows = jnp.arange(logits.shape[0])[:, None]
+        # Slots without a target point behind the row, where nothing is written.
+        where = jnp.where(batch["mlm_weights"] > 0, batch["mlm_positions"], batch["tokens"].shape[1])
+        original = batch["tokens"].at[rows, where].set(batch["mlm_labels"], mode="drop")
+        replaced = original.at[rows, where].set(drawn.astype(jnp.int32), mode="drop")
+        return {**batch, "tokens": replaced}, {"mlm_logits": logits, "rtd_labels": replaced != original}
+
+
+def _filled(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns the batch with what one unpadded text in each row has, where it says nothing else."""
+    tokens = batch["tokens"]
+    counted = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32)[None], tokens.shape)
+    zeros = jnp.zeros_like(tokens)
+    return {"segment_ids": zeros + 1, "positions": counted, "type_ids": zeros, **batch}
+
+
+def _at(hidden: jax.Array, positions: jax.Array) -> jax.Array:
+    """Returns the (B, M, D) states at (B, M) positions."""
+    return jnp.take_along_axis(hidden, positions[..., None], axis=1)

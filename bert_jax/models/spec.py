@@ -20,33 +20,61 @@ class ModelSpec:
 
     vocab_size: int  # V, the tokenizer's; tables have `padded_vocab_size` rows
     mask_id: int  # token of the "mask_token" query and of a rotary T-TA's first query
-    kind: str
-    tta_query: str
-    hidden_size: int
-    layers: int
-    heads: int
-    feed_forward_size: int
-    max_positions: int
-    segments: int
-    position: str
-    rope_theta: float
-    rope_layout: str
-    norm: str
-    norm_eps: float
-    activation: str
-    dropout: float
-    attention_dropout: float
-    init_std: float
-    mlm_head: str
-    nsp_head: str
-    scan: bool
-    remat: str
-    dtype: Any
-    has_mlm: bool = True  # a head that predicts tokens (MLM and T-TA)
-    has_nsp: bool = False  # a head that tells a true next segment from a random one
+    kind: str = "encoder"
+    tta_query: str = "position"
+    hidden_size: int = 768
+    embedding_size: int = 0
+    layers: int = 12
+    heads: int = 12
+    feed_forward_size: int = 3072
+    gated: bool = False
+    share_layers: bool = False
+    bias: bool = True
+    max_positions: int = 512
+    position_offset: int = 0
+    segments: int = 2
+    position: str = "learned"
+    rope_theta: float = 10_000.0
+    rope_layout: str = "adjacent"
+    local_window: int = 0
+    global_every: int = 3
+    local_rope_theta: float = 10_000.0
+    mask: str = "full"
+    attention: str = "dot"
+    norm: str = "post"
+    first_norm: bool = True
+    norm_eps: float = 1e-12
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    init_std: float = 0.02
+    mlm_head: str = "tied"
+    nsp_head: str = "pooled"
+    pooler: str = "tanh"
+    pooling: str = "first"
+    generator_fraction: float = 0.25
+    scan: bool = False
+    remat: str = "none"
+    dtype: Any = jnp.float32
+    has_mlm: bool = True  # a head that predicts tokens: MLM, T-TA, left-to-right and prefix
+    has_nsp: bool = False  # a head that tells true pairs from false ones: NSP and SOP
+    has_rtd: bool = False  # a head that tells replaced tokens (ELECTRA's discriminator)
+    has_generator: bool = False  # with has_rtd: the masked LM that makes the replacements
     labels: int = 0  # classes of the classifier; 0 is none, 1 a regression
+    token_labels: int = 0  # classes of each token; 0 is none
+    has_span: bool = False  # a head for where an answer starts and ends
     has_pooler: bool = False  # a pooler though no head needs it, as sentence encoders have one
     classifier_dropout: float = 0.1
+
+    @property
+    def embedded_size(self) -> int:
+        """E, the width of the embedding tables."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def head_size(self) -> int:
+        """K."""
+        return self.hidden_size // self.heads
 
     @property
     def padded_vocab_size(self) -> int:
@@ -57,6 +85,22 @@ class ModelSpec:
         """Whether the model has a pooler, for a head's sake or for its own."""
         return self.has_pooler or bool(self.labels) or (self.has_nsp and self.nsp_head == "pooled")
 
+    @property
+    def generator(self) -> ModelSpec:
+        """The spec of ELECTRA's generator: as deep, narrower, with heads of the same size."""
+        heads = max(1, round(self.heads * self.generator_fraction))
+        return dataclasses.replace(
+            self,
+            embedding_size=self.embedded_size,
+            hidden_size=heads * self.head_size,
+            heads=heads,
+            feed_forward_size=max(1, round(self.feed_forward_size * self.generator_fraction)),
+            has_mlm=True,
+            has_nsp=False,
+            has_rtd=False,
+            has_generator=False,
+        )
+
 
 def from_config(model: ConfigDict, *, vocab_size: int, mask_id: int, **heads: Any) -> ModelSpec:
     """Returns the spec of a config's model group.
@@ -65,7 +109,7 @@ def from_config(model: ConfigDict, *, vocab_size: int, mask_id: int, **heads: An
       model: `config.model`; its own vocab_size of 0 stands for the tokenizer's.
       vocab_size: the tokenizer's number of tokens.
       mask_id: the tokenizer's mask token.
-      **heads: has_mlm, has_nsp, labels, classifier_dropout.
+      **heads: has_mlm, has_nsp, has_rtd, has_generator, labels, classifier_dropout.
 
     Raises:
       ValueError: the tokenizer has ids beyond the model's table.
@@ -92,6 +136,19 @@ def layer_norm(spec: ModelSpec, name: str) -> nn.LayerNorm:
         dtype=spec.dtype,
         scale_init=nn.with_logical_partitioning(nn.initializers.ones, ("norm",)),
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)),
+        use_bias=spec.bias,
+        name=name,
+    )
+
+
+def dense(spec: ModelSpec, size: int, axes: tuple[str, str], name: str, bias: bool = True) -> nn.Dense:
+    """Returns an affine map of the last axis to `size`, its kernel's axes named; linear without `bias`."""
+    return nn.Dense(
+        size,
+        use_bias=bias,
+        dtype=spec.dtype,
+        kernel_init=dense_init(spec, *axes),
+        bias_init=nn.with_logical_partitioning(nn.initializers.zeros, axes[1:]),
         name=name,
     )
 
