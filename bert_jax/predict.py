@@ -230,9 +230,10 @@ def _filled(line: _Line, shares: np.ndarray, tokens: np.ndarray, tokenizer: Any)
     text = line.text
     for m, (_, at) in reversed(list(enumerate(line.masks))):
         best, before = int(tokens[m, 0]), text[:at]
-        if tokenizer.continues[best]:
-            before = before.rstrip(" ")  # the piece belongs to the word before it
-        text = before + tokenizer.decode([best]) + text[at + len(tokenizer.specials.mask) :]
+        filler = tokenizer.decode([best])
+        if tokenizer.continues[best] or filler.startswith(" "):
+            before = before.rstrip(" ")  # the piece belongs to the word before it, or brings its space
+        text = before + filler + text[at + len(tokenizer.specials.mask) :]
     return {"fills": fills, "filled": text}
 
 

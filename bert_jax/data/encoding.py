@@ -4,11 +4,17 @@ import abc
 import dataclasses
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from etils import epath
+
+# Texts are spread over processes, not over threads inside one; and threads would make every later fork warn.
+# The `tokenizers` package reads it when a batch is first encoded, so it must be set before; a user's own
+# setting stands.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # Names under which published vocabularies keep their special tokens, by role; the first one present is taken.
 PADDING = ("[PAD]", "<pad>")
@@ -42,10 +48,11 @@ class Encoding:
 
     Attributes:
       ids: token ids.
-      type_ids: 0 for the first text with its [CLS] and [SEP], 1 for the second with its [SEP].
+      type_ids: 0 for the first text with its [CLS] and [SEP], the tokenizer's `pair_type` (1, but 0 for
+        RoBERTa's) for the second with its [SEP].
       tokens: the vocabulary's strings (SentencePiece: the text's own characters for an unknown token).
       offsets: (start, end) in characters of the original text of the token's own part (so of `pair` where
-        type_ids is 1, counted from its own start); None for special tokens that the tokenizer added.
+        it is the second's, counted from its own start); None for special tokens that the tokenizer added.
     """
 
     ids: list[int]
@@ -57,6 +64,16 @@ class Encoding:
 def without_surrogates(text: str) -> str:
     """Puts U+FFFD for each lone surrogate (they have no UTF-8 form); the number of characters stays."""
     return _SURROGATES.sub("\ufffd", text)
+
+
+def tokens_by_id(ids: Mapping[str, int], origin: str) -> list[str]:
+    """The tokens in the order of their ids; VocabularyError unless these are 0 to V - 1, each once."""
+    tokens = sorted(ids, key=ids.__getitem__)
+    if not tokens or [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise VocabularyError(
+            f"{origin}: its token ids must be 0 to V - 1, each once: take an undamaged file"
+        )
+    return tokens
 
 
 def find_specials(present: set[str], named: dict[str, str], origin: str) -> Specials:
@@ -103,15 +120,19 @@ class Tokenizer(abc.ABC):
     any start method (it is rebuilt there from its vocabulary).
 
     Attributes:
-      kind: "wordpiece" or "sentencepiece".
+      kind: "wordpiece", "sentencepiece" or "bpe".
       vocab_size: V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
       special_ids: int32, sorted: all special tokens of the vocabulary, those not in use included.
       lowercase, strip_accents: what is done to a text first.
       continues: bool (V,): True where a token continues the word of the token before it.
+      pair_separators: [SEP] between the texts of a pair: 1, or RoBERTa's 2.
+      pair_type: type of the second text: 1, or RoBERTa's 0.
     """
 
     kind: str
+    pair_separators: int = 1
+    pair_type: int = 1
 
     def __init__(
         self, tokens: Sequence[str], specials: Specials, lowercase: bool, strip_accents: bool,
@@ -152,14 +173,32 @@ class Tokenizer(abc.ABC):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of many texts, as `encode(text, special=False).ids` gives, without the cost of offsets."""
 
+    def encode_running(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Ids of sentences of running text, which stand after one another: joined, they are its tokens."""
+        return self.encode_batch(sentences)
+
+    def join(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        """Ids and type ids of [CLS] first [SEP], or of a pair, from the ids of texts without ends.
+
+        They are those of `encode(text, pair)`: between a pair stand `pair_separators` [SEP], of type 0, and
+        the second text has `pair_type`.
+        """
+        ids = [self.cls_id, *first, self.sep_id]
+        type_ids = [0] * len(ids)
+        if second is not None:
+            between = [self.sep_id] * (self.pair_separators - 1)
+            ids += [*between, *second, self.sep_id]
+            type_ids += [0] * len(between) + [self.pair_type] * (len(second) + 1)
+        return ids, type_ids
+
     def encode(self, text: str, pair: str | None = None, special: bool = True) -> Encoding:
-        """Tokenizes a text, or a pair as [CLS] text [SEP] pair [SEP].
+        """Tokenizes a text, or a pair as [CLS] text [SEP] pair [SEP] (RoBERTa: <s> text </s></s> pair </s>).
 
         Names of special tokens that stand in a text become those tokens. Lone surrogates count as U+FFFD.
 
         Args:
           text: the text.
-          pair: the second text, if any; its tokens have type 1.
+          pair: the second text, if any; its tokens have type `pair_type`.
           special: whether the start and end tokens are added.
         """
         ids: list[int] = []
@@ -180,9 +219,11 @@ class Tokenizer(abc.ABC):
         if special:
             add(end, 0)
         if pair is not None:
-            add(self._encode(pair), 1)
+            for _ in range(self.pair_separators - 1 if special else 0):
+                add(end, 0)
+            add(self._encode(pair), self.pair_type)
             if special:
-                add(end, 1)
+                add(end, self.pair_type)
         return Encoding(ids, type_ids, tokens, offsets)
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -92,7 +92,7 @@ def _encode(texts: list[str], tokenizer: tokenizers.Tokenizer) -> tuple[np.ndarr
     dtype = token_dtype(tokenizer.vocab_size)
     tokens, lengths = [np.empty(0, dtype)], [np.empty(0, np.int64)]
     for start in range(0, len(texts), _BATCH):
-        batch = tokenizer.encode_batch(texts[start : start + _BATCH])
+        batch = tokenizer.encode_running(texts[start : start + _BATCH])
         lengths.append(np.fromiter(map(len, batch), np.int64, len(batch)))
         ids = itertools.chain.from_iterable(batch)
         tokens.append(np.fromiter(ids, dtype, int(lengths[-1].sum())))

@@ -114,7 +114,7 @@ def _recipe(config: ConfigDict, tokenizer: tokenizers.Tokenizer | None, text: st
     if tokenizer is not None:
         vocabulary: dict[str, Any] = {"digest": tokenizer.digest()}
     else:
-        lowercase = True if data.lowercase is None else data.lowercase
+        lowercase = _trained_lowercase(data)
         vocabulary = {"kind": data.tokenizer_kind, "vocab_size": data.vocab_size, "lowercase": lowercase}
         vocabulary["strip_accents"] = data.strip_accents
     rule = {"eval_path": True} if data.eval_path else {data.holdout: data.eval_fraction}
@@ -277,11 +277,13 @@ def _tokenizer(
         return tokenizers.load(folder)
     data = config.data
     if given is None:
-        lowercase = True if data.lowercase is None else data.lowercase
+        lowercase = _trained_lowercase(data)
         texts = (text for split, _, text in holdout.assigned(config, lengths) if split == "train")
-        train = tokenizers.train_wordpiece
-        if data.tokenizer_kind == "sentencepiece":
-            train = tokenizers.train_sentencepiece
+        train = {
+            "wordpiece": tokenizers.train_wordpiece,
+            "sentencepiece": tokenizers.train_sentencepiece,
+            "bpe": tokenizers.train_bytebpe,
+        }[data.tokenizer_kind]
         logging.info(
             "training a %s vocabulary of %d on the training text", data.tokenizer_kind, data.vocab_size
         )
@@ -292,6 +294,11 @@ def _tokenizer(
     given.save(part)
     part.rename(folder)
     return given
+
+
+def _trained_lowercase(data: ConfigDict) -> bool:
+    """Whether a trained vocabulary has no case: as asked, else BPE of bytes keeps it and others do not."""
+    return data.tokenizer_kind != "bpe" if data.lowercase is None else data.lowercase
 
 
 def _upload(source: pathlib.Path, target: epath.Path) -> None:

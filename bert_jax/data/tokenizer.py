@@ -5,14 +5,20 @@ import logging
 
 from etils import epath
 
-from bert_jax.data.encoding import KNOWN_SPECIALS, Encoding, Tokenizer, VocabularyError
+from bert_jax.data import bytebpe_files
+from bert_jax.data.bytebpe import ByteBPE
+from bert_jax.data.encoding import KNOWN_SPECIALS, Encoding, Tokenizer, VocabularyError, tokens_by_id
 from bert_jax.data.unigram import SPACE, SentencePiece, open_model
-from bert_jax.data.vocabulary import train_sentencepiece, train_wordpiece
+from bert_jax.data.vocabulary import train_bytebpe, train_sentencepiece, train_wordpiece
 from bert_jax.data.wordpiece import WordPiece, read_vocabulary
 
-__all__ = ["Encoding", "Tokenizer", "VocabularyError", "load", "train_sentencepiece", "train_wordpiece"]
+__all__ = [
+    "Encoding", "Tokenizer", "VocabularyError", "load",
+    "train_bytebpe", "train_sentencepiece", "train_wordpiece",
+]  # fmt: skip
 
 _LOG = logging.getLogger(__name__)
+_CHOICES = ("do_lower_case", "strip_accents", "keep_accents", "tokenize_chinese_chars", "add_prefix_space")
 
 
 def load(
@@ -24,24 +30,30 @@ def load(
 ) -> Tokenizer:
     """Loads a tokenizer.
 
-    A directory may hold `vocab.txt`, `spiece.model`, `tokenizer.json` (with a WordPiece model), or one other
-    `*vocab*.txt` or `*.model`, taken in this order. Local and gs:// paths are read alike.
+    A directory may hold `vocab.txt`, `spiece.model`, `tokenizer.json` (with a WordPiece model, or BPE of
+    bytes), `vocab.json` and `merges.txt` (RoBERTa), or one other `*vocab*.txt` or `*.model`, taken in this
+    order. Local and gs:// paths are read alike.
 
     Case is, in this order, what the arguments say, what the files beside the vocabulary say
     (`tokenizer_config.json`, else the normaliser of `tokenizer.json`, else `config.json` or
     `bert_config.json`), or lower case where no token of the vocabulary has a capital; the last is said in the
     log. Accents go where case goes unless said otherwise. The start and end tokens are those of arguments,
-    else of the files, else the first pair present of [CLS] [SEP], [SOS] [EOS], <s> </s>.
+    else of the files, else the first pair present of [CLS] [SEP], [SOS] [EOS], <s> </s>. BPE of bytes does
+    what its `tokenizer.json` says, and keeps case where there is none; a post-processor in it says the
+    form of pairs, and start and end where no other file does; without one <s> makes RoBERTa's pairs, any
+    other start those of BERT.
 
     Args:
-      path: a directory, a WordPiece vocabulary (.txt) or a SentencePiece model (.model).
+      path: a directory, a WordPiece vocabulary (.txt), a SentencePiece model (.model), a `tokenizer.json`, or
+        a `vocab.json` with its `merges.txt` beside it.
       lowercase: whether case goes; None: as above.
       strip_accents: whether accents go; None: as above.
       cls, sep: names of the start and end tokens; None: as above.
 
     Raises:
       VocabularyError (a ValueError): path absent or of another kind; vocabulary empty, not UTF-8, with
-        duplicates, or without its special tokens; no SentencePiece model; a file beside it that is damaged.
+        duplicates, or without its special tokens; no SentencePiece model; no merges; a file beside it that
+        is damaged.
     """
     path = epath.Path(path)
     if not path.exists():
@@ -50,10 +62,17 @@ def load(
     facts = _facts(path if directory else path.parent)
     file = _vocabulary_in(path, facts.get("kind")) if directory else path
     origin = str(file)
-    named = _named(facts) | {role: name for role, name in (("cls", cls), ("sep", sep)) if name is not None}
+    given = {role: name for role, name in (("cls", cls), ("sep", sep)) if name is not None}
+    named = _named(facts) | given
 
+    if file.name in ("vocab.json", "merges.txt"):
+        content = _roberta(file.with_name("vocab.json"), facts)
+        return ByteBPE(json.dumps(content).encode(), lowercase, strip_accents, named, origin)
     if file.name == "tokenizer.json":
-        tokens = _tokens_of_json(_read_json(file), origin)
+        content = _read_json(file)
+        if bytebpe_files.is_byte_level(content):
+            return ByteBPE(file.read_bytes(), lowercase, strip_accents, named, origin)
+        tokens = _tokens_of_json(content, origin)
     elif file.suffix == ".txt":
         tokens = read_vocabulary(file.read_bytes(), origin)
     elif file.suffix == ".model":
@@ -61,7 +80,10 @@ def load(
         processor = open_model(model, origin)
         tokens = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
     else:
-        raise VocabularyError(f"{path}: must be a directory, a .txt vocabulary or a SentencePiece .model")
+        raise VocabularyError(
+            f"{path}: must be a directory, a .txt vocabulary, a SentencePiece .model, a tokenizer.json or a "
+            "vocab.json"
+        )
 
     if lowercase is None:
         lowercase = facts.get("do_lower_case")
@@ -85,8 +107,8 @@ def load(
 
 def _vocabulary_in(folder: epath.Path, kind: str | None) -> epath.Path:
     # As `save` wrote it, whatever lay there before.
-    first = ("spiece.model",) if kind == "sentencepiece" else ()
-    for name in (*first, "vocab.txt", "spiece.model", "tokenizer.json"):
+    first = {"sentencepiece": ("spiece.model",), "bpe": ("tokenizer.json",)}.get(kind, ())
+    for name in (*first, "vocab.txt", "spiece.model", "tokenizer.json", "vocab.json"):
         if (folder / name).exists():
             return folder / name
     others = sorted([*folder.glob("*vocab*.txt"), *folder.glob("*.model")])
@@ -94,8 +116,8 @@ def _vocabulary_in(folder: epath.Path, kind: str | None) -> epath.Path:
         return others[0]
     found = f"several ({', '.join(other.name for other in others)})" if others else "none"
     raise VocabularyError(
-        f"{folder}: no vocab.txt, spiece.model or tokenizer.json, and of other vocabularies {found}: "
-        "name the vocabulary's file"
+        f"{folder}: no vocab.txt, spiece.model, tokenizer.json or vocab.json, and of other vocabularies "
+        f"{found}: name the vocabulary's file"
     )
 
 
@@ -128,12 +150,23 @@ def _facts(folder: epath.Path) -> dict:
             ours: normalizer[theirs] for theirs, ours in names.items() if normalizer.get(theirs) is not None
         }
     facts |= said("tokenizer_config.json")
-    for name in ("do_lower_case", "strip_accents", "keep_accents", "tokenize_chinese_chars"):
+    for name in _CHOICES:
         if not isinstance(facts.get(name, True), bool):
             raise VocabularyError(
                 f"{folder}: {name} is {facts[name]!r} in the tokenizer's files: must be true or false"
             )
     return facts
+
+
+def _roberta(vocabulary: epath.Path, facts: dict) -> dict:
+    """What `vocab.json` and the files beside it amount to, as the object of a `tokenizer.json`."""
+    merges, added = (vocabulary.with_name(name) for name in ("merges.txt", "added_tokens.json"))
+    for file in (vocabulary, merges):
+        if not file.exists():
+            raise VocabularyError(f"{file}: no such file: byte-level BPE needs vocab.json and merges.txt")
+    more = _read_json(added) if added.exists() else {}
+    ranked = bytebpe_files.read_merges(merges.read_bytes(), str(merges))
+    return bytebpe_files.from_vocabulary(_read_json(vocabulary), ranked, facts, str(vocabulary), more)
 
 
 def _named(facts: dict) -> dict[str, str]:
@@ -151,19 +184,16 @@ def _tokens_of_json(content: dict, origin: str) -> list[str]:
     """The vocabulary of a `tokenizer.json`, in the order of ids."""
     model = content.get("model") or {}
     steps = [(content.get(step) or {}).get("type") for step in ("normalizer", "pre_tokenizer")]
-    if model.get("type") != "WordPiece" or steps != ["BertNormalizer", "BertPreTokenizer"]:
+    # Older files do not name the model's type.
+    kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else None)
+    if kind != "WordPiece" or steps != ["BertNormalizer", "BertPreTokenizer"]:
         raise VocabularyError(
-            f"{origin}: holds {model.get('type')} with {steps[0]} and {steps[1]}: "
-            "only WordPiece with BertNormalizer and BertPreTokenizer can be read"
+            f"{origin}: holds {kind} with {steps[0]} and {steps[1]}: "
+            "only WordPiece with BertNormalizer and BertPreTokenizer, and BPE with ByteLevel, can be read"
         )
     ids = dict(model.get("vocab") or {})
     ids |= {added["content"]: added["id"] for added in content.get("added_tokens") or []}
-    tokens = sorted(ids, key=ids.__getitem__)
-    if not tokens or [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise VocabularyError(
-            f"{origin}: its token ids must be 0 to V - 1, each once: take an undamaged file"
-        )
-    return tokens
+    return tokens_by_id(ids, origin)
 
 
 def _has_capital(token: str) -> bool:

@@ -2,15 +2,16 @@
 
 import collections
 import io
+import json
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import sentencepiece
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from bert_jax.data import unigram, wordpiece
+from bert_jax.data import bytebpe, bytebpe_files, unigram, wordpiece
 from bert_jax.data.encoding import VocabularyError, without_surrogates
 
 # Distinct words held in memory; past it the rarest are dropped, so that memory does not grow with the text.
@@ -22,6 +23,12 @@ MOST_CHARACTERS = 1000
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _SPECIALS_IN_TEXT = re.compile("|".join(map(re.escape, SPECIALS)))
+BYTE_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # then the bytes and the merges, and <mask> is last
+_BYTE_SPECIALS_IN_TEXT = re.compile("|".join((*BYTE_SPECIALS, "<mask>")))
+
+# White space with the word after it, or at the end: what no token goes beyond. (To `re` the separators 1C to
+# 1F are white space, to the package's patterns they are not.)
+_CHUNKS = re.compile(r"[^\S\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\x1c-\x1f]+")
 
 
 def train_wordpiece(
@@ -134,14 +141,83 @@ def train_sentencepiece(
     return tokenizer
 
 
-def _count_words(texts: Iterable[str]) -> collections.Counter[str]:
-    """Counts of what stands between white space; special tokens in the text are not text."""
+def train_bytebpe(
+    texts: Iterable[str],
+    vocab_size: int,
+    lowercase: bool = False,
+    strip_accents: bool | None = None,
+    prefix_space: bool = True,
+) -> bytebpe.ByteBPE:
+    """Trains byte-level BPE with RoBERTa's special tokens and pairs.
+
+    The ids are <s>, <pad>, </s>, <unk> (0 to 3), the 256 bytes in GPT-2's order, the merges by rank, and
+    <mask> last. Words are cut as GPT-2 cuts them, each with the space before it.
+
+    Args:
+      texts: read once, never held.
+      vocab_size: most tokens; a text that does not give as many makes a smaller vocabulary.
+      lowercase: whether case goes.
+      strip_accents: whether accents go; None: as case.
+      prefix_space: whether a text that does not begin with a space gets one, so that a word is the same token
+        at the start of a text as within it (GPT-2 and RoBERTa: no).
+
+    Raises:
+      VocabularyError: no words in the texts, or a vocab_size with no room for the bytes.
+    """
+    strip_accents = lowercase if strip_accents is None else strip_accents
+    accents = [normalizers.NFD(), normalizers.StripAccents()] if strip_accents else []
+    normalizer = normalizers.Sequence([*accents, *([normalizers.Lowercase()] if lowercase else [])])
+    splitter = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+    def cut(text: str) -> list[str]:
+        prefix = " " if prefix_space and text[:1] not in ("", " ") else ""
+        return _CHUNKS.findall(prefix + text)
+
+    words: collections.Counter[str] = collections.Counter()
+    chunks = _count_words(texts, cut, _BYTE_SPECIALS_IN_TEXT, "<")
+    if all(map(str.isspace, chunks)):
+        chunks.clear()
+    for chunk, count in chunks.items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(chunk)):
+            words[word] += count
+    first = [*BYTE_SPECIALS, *bytebpe_files.ALPHABET]
+    _check_room(words, vocab_size, len(first) + 2)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        min_frequency=2,
+        special_tokens=list(BYTE_SPECIALS),
+        initial_alphabet=bytebpe_files.ALPHABET,
+        show_progress=False,
+    )
+    trained = tokenizers.Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # the characters that stand for bytes are none
+    trained.train_from_iterator(_repeated(words), trainer)
+    model = json.loads(trained.to_str())["model"]
+    merged = sorted(model["vocab"].keys() - set(first), key=model["vocab"].__getitem__)
+    vocabulary = {token: i for i, token in enumerate([*first, *merged, "<mask>"])}
+    content = bytebpe_files.from_vocabulary(
+        vocabulary, model["merges"], {"add_prefix_space": prefix_space}, "trained vocabulary"
+    )
+    tokenizer = bytebpe.ByteBPE(
+        json.dumps(content).encode(), lowercase, strip_accents, origin="trained vocabulary"
+    )
+    _say_if_smaller(tokenizer.vocab_size, vocab_size)
+    return tokenizer
+
+
+def _count_words(
+    texts: Iterable[str],
+    cut: Callable[[str], Iterable[str]] = str.split,
+    specials: re.Pattern[str] = _SPECIALS_IN_TEXT,
+    opening: str = "[",
+) -> collections.Counter[str]:
+    """Counts of what a text is cut into; special tokens in it (beginning with `opening`) are not text."""
     words: collections.Counter[str] = collections.Counter()
     least = 1
     for text in texts:
-        if "[" in text:
-            text = _SPECIALS_IN_TEXT.sub(" ", text)
-        words.update(without_surrogates(text).split())
+        if opening in text:
+            text = specials.sub(" ", text)
+        words.update(cut(without_surrogates(text)))
         while len(words) > MOST_WORDS:
             words = collections.Counter({word: n for word, n in words.items() if n > least})
             least += 1

@@ -1,12 +1,7 @@
 """WordPiece (Schuster and Nakajima 2012) as in BERT (Devlin et al. 2019), on the `tokenizers` package."""
 
-import os
 import re
 from collections.abc import Sequence
-
-# Texts are spread over processes, not over threads inside one; and threads would make every later fork warn.
-# It is read when a batch is first encoded, so it must be set before; a user's own setting stands.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
@@ -98,12 +93,7 @@ class WordPiece(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of many texts, as `encode(text, special=False).ids` gives, without the cost of offsets."""
-        try:
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        except TypeError:  # how the package refuses lone surrogates; too rare to look for in every text
-            texts = [without_surrogates(text) for text in texts]
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        return batch_ids(self._tokenizer, texts)
 
     def _join(self, ids: list[int]) -> str:
         text = "".join(
@@ -120,6 +110,16 @@ class WordPiece(Tokenizer):
             "tokenizer_class": "BertTokenizer",
             "tokenize_chinese_chars": self.chinese,
         }
+
+
+def batch_ids(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Ids of many texts without ends, by the package's own tokenizer; lone surrogates count as U+FFFD."""
+    try:
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    except TypeError:  # how the package refuses lone surrogates; too rare to look for in every text
+        texts = [without_surrogates(text) for text in texts]
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return [encoding.ids for encoding in encodings]
 
 
 def normalizer(lowercase: bool, strip_accents: bool, chinese: bool = True) -> normalizers.Normalizer:
