@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from bert_jax.data.ordering import generators
 from bert_jax.data.pairs import Pairs, chunks, truncate
-from bert_jax.data.pipeline import generators
 
 SURE = 1e-5
 

@@ -41,7 +41,7 @@ class Masked:
     ) -> dict[str, np.ndarray]:
         tokens = batch["tokens"]
         may = masking.eligible(tokens, batch["segment_ids"], Tokenizer.special_ids)
-        chosen = masking.choose(tokens, may, generators, rate=0.15, capacity=8, choice="bernoulli")
+        chosen = masking.choose(may, generators, rate=0.15, capacity=8, choice="bernoulli")
         positions, labels, weights = masking.gather(tokens, chosen, 8)
         out = masking.corrupt(
             tokens, chosen, generators,

@@ -9,6 +9,7 @@ Letters: B rows, S tokens a row, V vocabulary, M predicted positions a row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,14 @@ import scipy.stats
 _OVERFLOW_PROBABILITY = 1e-4
 
 
-def capacity(rate: float, seq_len: int, choice: str, max_predictions: int = 0) -> int:
+def capacity(
+    rate: float,
+    seq_len: int,
+    choice: str,
+    max_predictions: int = 0,
+    law: np.ndarray | None = None,
+    continuing: float = 0.0,
+) -> int:
     """Returns M, the predicted positions that a row has room for.
 
     Args:
@@ -26,10 +34,13 @@ def capacity(rate: float, seq_len: int, choice: str, max_predictions: int = 0) -
       seq_len: S, of which [CLS] and [SEP] are never predicted.
       choice: "bernoulli" or "count".
       max_predictions: M where it is not 0.
+      law: probabilities of spans of 1, 2, .. words (see `spans`); None where tokens are chosen alone.
+      continuing: share of the tokens that continue a word; read where there is a law.
 
-    With "count" M is the number for a full row. With "bernoulli" it is the smallest multiple of 8
-    that fewer than 1 in 10,000 full rows exceed, if tokens are chosen one by one; whole words
-    spread the number somewhat more.
+    With "count" M is the number for a full row. With "bernoulli" it is the smallest multiple of 8 that
+    fewer than 1 in 10,000 full rows exceed. For tokens that is by the binomial law. For spans it is by
+    that of a row of as many spans as it has on average, in which a token continues a word with probability
+    `continuing`; it errs on the safe side, since a row of longer spans has fewer of them.
     """
     if max_predictions:
         return min(max_predictions, seq_len)
@@ -37,8 +48,27 @@ def capacity(rate: float, seq_len: int, choice: str, max_predictions: int = 0) -
     if choice == "count":
         return max(1, round(rate * tokens))
     slots = np.arange(8, seq_len + 8, 8)
-    enough = scipy.stats.binom.sf(slots, tokens, rate) < _OVERFLOW_PROBABILITY
-    return min(int(slots[np.argmax(enough)]), seq_len)
+    if law is None:
+        over = scipy.stats.binom.sf(slots, tokens, rate)
+    else:
+        over = _spans_exceed(slots, tokens, rate, law, continuing)
+    return min(int(slots[np.argmax(over < _OVERFLOW_PROBABILITY)]), seq_len)
+
+
+def _spans_exceed(
+    slots: np.ndarray, tokens: int, rate: float, law: np.ndarray, continuing: float
+) -> np.ndarray:
+    """Returns the probabilities that the spans chosen in a row have more than `slots` tokens together."""
+    words = np.arange(1, len(law) + 1)
+    length = np.arange(tokens)[:, None]  # of a span; one as long as the row takes what is left
+    one = scipy.stats.nbinom.pmf(length - words, words, 1 - continuing) @ law
+    number = math.ceil(tokens * (1 - continuing) / (words @ law))
+    # Sums of independent spans by the product of their transforms, with room for sums beyond the row.
+    size = 4 * tokens
+    transform = np.fft.rfft(np.append(one, 1 - one.sum()), size)
+    share = np.fft.irfft((1 - rate + rate * transform) ** number, size)
+    over = 1 - np.cumsum(share)[np.minimum(slots, size - 1)]
+    return np.where(slots < tokens, over, 0.0)
 
 
 def eligible(tokens: np.ndarray, segment_ids: np.ndarray, special_ids: np.ndarray) -> np.ndarray:
@@ -67,44 +97,50 @@ def word_starts(
     return starts
 
 
-def choose(
-    tokens: np.ndarray,
-    eligible: np.ndarray,
-    generators: Sequence[np.random.Generator],
-    *,
-    rate: float,
-    capacity: int,
-    choice: str,
-    word_starts: np.ndarray | None = None,
-) -> np.ndarray:
-    """Returns (B, S) bool: the tokens to predict, at most `capacity` a row.
+def quota(eligible: np.ndarray, *, rate: float, capacity: int, choice: str) -> np.ndarray:
+    """Returns (B,) int64: most tokens that each row may choose.
 
-    Args:
-      tokens: (B, S) int.
-      eligible: (B, S) bool; no other token is ever chosen.
-      generators: one a row.
-      rate: share of the eligible tokens.
-      capacity: M.
-      choice: "bernoulli" takes each token (or word) with probability `rate`; where that is more than
-        M tokens, a uniformly random part of them is kept. "count" takes max(1, round(rate * n)) of
-        the n eligible tokens, and at most M, uniformly without replacement.
-      word_starts: (B, S) bool chooses whole words. With "count", words come in random order and one
-        that would overshoot is passed over, as in the released code of BERT.
+    That is `capacity` with "bernoulli"; with "count" it is max(1, round(rate * n)) of the n eligible
+    tokens, and at most `capacity`.
 
     Raises:
       ValueError: `choice` is neither.
     """
     if choice not in ("bernoulli", "count"):
         raise ValueError(f'choice = {choice!r}: it must be "bernoulli" or "count"')
-    keys = _uniform(generators, tokens.shape[1])
-    count = eligible.sum(axis=1)
+    if choice == "bernoulli":
+        return np.full(len(eligible), capacity)
     # np.rint and round() agree: halves go to the even number.
-    quota = np.minimum(np.maximum(np.rint(rate * count).astype(np.int64), 1), capacity)
-    if word_starts is not None:
-        words_quota = quota if choice == "count" else None
-        return _choose_words(eligible, keys, word_starts, rate, capacity, words_quota)
+    wanted = np.rint(rate * eligible.sum(axis=1)).astype(np.int64)
+    return np.minimum(np.maximum(wanted, 1), capacity)
+
+
+def choose(
+    eligible: np.ndarray,
+    generators: Sequence[np.random.Generator],
+    *,
+    rate: float,
+    capacity: int,
+    choice: str,
+) -> np.ndarray:
+    """Returns (B, S) bool: the tokens to predict, each chosen alone, at most `capacity` a row.
+
+    Args:
+      eligible: (B, S) bool; no other token is ever chosen.
+      generators: one a row.
+      rate: share of the eligible tokens.
+      capacity: M.
+      choice: "bernoulli" takes each token with probability `rate`; where that is more than M tokens, a
+        uniformly random part of them is kept. "count" takes `quota` tokens, uniformly without
+        replacement.
+
+    Raises:
+      ValueError: `choice` is neither.
+    """
+    most = quota(eligible, rate=rate, capacity=capacity, choice=choice)
+    keys = uniform(generators, eligible.shape[1])
     if choice == "count":
-        return _smallest(np.where(eligible, keys, np.inf), np.minimum(quota, count))
+        return _smallest(np.where(eligible, keys, np.inf), np.minimum(most, eligible.sum(axis=1)))
     chosen = eligible & (keys < rate)
     over = np.flatnonzero(chosen.sum(axis=1) > capacity)
     if over.size:
@@ -113,7 +149,8 @@ def choose(
     return chosen
 
 
-def _uniform(generators: Sequence[np.random.Generator], width: int) -> np.ndarray:
+def uniform(generators: Sequence[np.random.Generator], width: int) -> np.ndarray:
+    """Returns (B, width) float64 in [0, 1): row b from the b-th generator."""
     values = np.empty((len(generators), width))
     for row, generator in zip(values, generators, strict=True):
         generator.random(out=row)
@@ -128,43 +165,6 @@ def _smallest(keys: np.ndarray, count: np.ndarray) -> np.ndarray:
     return result
 
 
-def _choose_words(
-    eligible: np.ndarray,
-    keys: np.ndarray,
-    word_starts: np.ndarray,
-    rate: float,
-    capacity: int,
-    quota: np.ndarray | None,
-) -> np.ndarray:
-    # A word is kept in the column of its first eligible token; the other columns have no word.
-    starts = eligible & word_starts
-    starts[:, 0] |= eligible[:, 0]
-    starts[:, 1:] |= eligible[:, 1:] & ~eligible[:, :-1]
-    first = np.flatnonzero(starts)
-    if not first.size:
-        return np.zeros_like(eligible)
-    # From one start to the next lie the word's own tokens and perhaps ineligible ones, which add 0.
-    length = np.zeros(eligible.shape, np.int64)
-    length.flat[first] = np.add.reduceat(eligible.ravel().astype(np.int64), first)
-    candidates = starts if quota is not None else starts & (keys < rate)
-    order = np.argsort(np.where(candidates, keys, np.inf), axis=1)
-    ordered = np.take_along_axis(np.where(candidates, length, 0), order, axis=1)
-    if quota is None:
-        # The words in random order, up to the first that does not fit: the rest is dropped.
-        kept = np.cumsum(ordered, axis=1) <= capacity
-    else:
-        kept = np.zeros(ordered.shape, bool)
-        taken = np.zeros(len(ordered), np.int64)
-        for column in range(int(candidates.sum(axis=1).max())):
-            kept[:, column] = taken + ordered[:, column] <= quota
-            taken += np.where(kept[:, column], ordered[:, column], 0)
-    words = np.empty_like(kept)
-    np.put_along_axis(words, order, kept & (ordered > 0), axis=1)
-    # Flat indices run on over the rows, and so does the number of the word that a token is in.
-    number = np.maximum(np.cumsum(starts.ravel()) - 1, 0).reshape(eligible.shape)
-    return eligible & words.ravel()[first][number]
-
-
 def corrupt(
     tokens: np.ndarray,
     chosen: np.ndarray,
@@ -174,6 +174,7 @@ def corrupt(
     mask_share: float,
     random_share: float,
     random_ids: np.ndarray,
+    together: np.ndarray | None = None,
 ) -> np.ndarray:
     """Returns (B, S) tokens in which the chosen ones are masked, replaced or kept.
 
@@ -185,14 +186,23 @@ def corrupt(
       mask_share: probability that a chosen token becomes [MASK].
       random_share: probability that it becomes one of `random_ids`, all alike.
       random_ids: ids that may stand in: the whole vocabulary without its special tokens.
+      together: (B, S) int: the column whose fate each token shares; a span is masked, replaced or kept as
+        a whole if it is that of its first token. Each token of it is then replaced by an id of its own.
+        None decides for every token alone.
     """
-    kind = _uniform(generators, tokens.shape[1])
+    kind = uniform(generators, tokens.shape[1])
+    if together is not None:
+        kind = np.take_along_axis(kind, together, axis=1)
     result = np.where(chosen & (kind < mask_share), np.asarray(mask_id, tokens.dtype), tokens)
     if random_share:
         replaced = chosen & (kind >= mask_share) & (kind < mask_share + random_share)
-        # What is left of a 53-bit number after the choice of the kind is uniform too: no second draw.
-        place = (kind[replaced] - mask_share) / random_share * len(random_ids)
-        result[replaced] = random_ids[np.minimum(place.astype(np.int64), len(random_ids) - 1)]
+        if together is None:
+            # What is left of a 53-bit number after the choice of the kind is uniform too: no second draw.
+            place = (kind[replaced] - mask_share) / random_share
+        else:
+            place = uniform(generators, tokens.shape[1])[replaced]
+        place = (place * len(random_ids)).astype(np.int64)
+        result[replaced] = random_ids[np.minimum(place, len(random_ids) - 1)]
     return result
 
 

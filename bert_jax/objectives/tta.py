@@ -41,9 +41,7 @@ class TransformerTextAutoencoder:
         tokens, real = batch["tokens"], batch["segment_ids"] > 0
         if self.rate >= 1:
             return {"tta_labels": tokens, "tta_weights": real.astype(np.float32)}
-        chosen = masking.choose(
-            tokens, real, generators, rate=self.rate, capacity=self.capacity, choice="bernoulli"
-        )
+        chosen = masking.choose(real, generators, rate=self.rate, capacity=self.capacity, choice="bernoulli")
         positions, labels, weights = masking.gather(tokens, chosen, self.capacity)
         return {"tta_positions": positions, "tta_labels": labels, "tta_weights": weights}
 
