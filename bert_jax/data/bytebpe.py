@@ -52,7 +52,8 @@ class ByteBPE(Tokenizer):
         Args:
           model: the content of a `tokenizer.json` with a BPE model and a ByteLevel pre-tokenizer.
             Truncation and padding in it do not count.
-          lowercase, strip_accents: what is done to a text first; None: as the model says.
+          lowercase, strip_accents: what is done to a text first; None: as the model says, and accents go where
+            case goes if it is told to go against the model.
           named: special tokens by role (pad, unk, cls, sep, mask) where they are not those of the model's
             post-processor, or to be found by name.
           origin: where the model is from, for messages.
@@ -104,6 +105,8 @@ class ByteBPE(Tokenizer):
     def _encode(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
         encoding = self._tokenizer.encode(without_surrogates(text), add_special_tokens=False)
         offsets = encoding.offsets
+        if self._tokenizer.normalizer and not text.isascii():
+            offsets = _whole(offsets, len(text))
         for n, i in enumerate(encoding.ids):
             if i in self._spaced:
                 offsets[n] = self._trimmed(text, i, *offsets[n])
@@ -164,6 +167,18 @@ class ByteBPE(Tokenizer):
             "tokenizer_class": "RobertaTokenizer" if self.pair_separators == 2 else "PreTrainedTokenizerFast",
             "add_prefix_space": self.prefix_space,
         }
+
+
+def _whole(offsets: list[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """Offsets that leave no gap: of a letter and its accent made one, both belong to the token."""
+    result = list(offsets)
+    after = length
+    for n in reversed(range(len(offsets))):
+        start, end = offsets[n]
+        if n + 1 < len(offsets) and offsets[n + 1][0] >= end:
+            after = offsets[n + 1][0]
+        result[n] = (start, max(end, after))
+    return result
 
 
 def _bytes(token: str) -> bytes:

@@ -119,9 +119,11 @@ def pipeline(model: bytes, lowercase: bool | None, strip_accents: bool | None, o
             f"{origin}: its normalizer has {strange[0]}: only {', '.join(_FORMS)}, Lowercase and "
             "StripAccents can be read"
         )
-    lowercase = "Lowercase" in steps if lowercase is None else lowercase
-    strip_accents = "StripAccents" in steps if strip_accents is None else strip_accents
-    if (lowercase, strip_accents) != ("Lowercase" in steps, "StripAccents" in steps):
+    said = ("Lowercase" in steps, "StripAccents" in steps)
+    lowercase = said[0] if lowercase is None else lowercase
+    if strip_accents is None:  # accents go where case goes, if the file does not say
+        strip_accents = said[1] if lowercase == said[0] else lowercase
+    if (lowercase, strip_accents) != said:
         steps = [step for step in steps if step in _FORMS]
         steps += [*(["NFD", "StripAccents"] if strip_accents else []), *(["Lowercase"] if lowercase else [])]
     normalizers = [{"type": step} for step in steps]
