@@ -131,7 +131,8 @@ def test_same_as_the_package_as_roberta(tmp_path, trained, lines, prefix_space):
         assert ours.encode_batch([text])[0] == other.ids[1 : other.ids.index(2)] or "</s>" in text
         if "<" not in text and "[" not in text:
             assert ours.encode(text, special=False).ids == implementation.encode(text).ids
-    assert ours.encode("x <mask>.").offsets[-3] == (2, 8)
+    encoding = ours.encode("x <mask>.")
+    assert encoding.offsets[encoding.tokens.index("<mask>")] == (2, 8)
     assert ours.prefix_space == prefix_space and (ours.pair_separators, ours.pair_type) == (2, 0)
 
 
@@ -244,6 +245,14 @@ def test_words(tmp_path, trained, prefix_space):
     assert words_of(tokenizer, "one\ntwo") == ["one", "\ntwo"]
     assert not tokenizer.continues[tokenizer.special_ids].any()
     assert tokenizer.continues.shape == (tokenizer.vocab_size,)
+
+
+def test_a_space_is_put_before_the_text_alone(trained):
+    assert trained.encode("x <mask>.").tokens[-3:] == ["<mask>", ".", "</s>"]
+    for text in MANY:
+        if text[:1] not in (" ", "") and "<" not in text:
+            spaced = trained.encode(f" {text}", special=False)
+            assert trained.encode(text, special=False).ids == spaced.ids
 
 
 def test_running_text_has_a_space_before_each_sentence(tmp_path, trained):

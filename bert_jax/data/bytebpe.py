@@ -34,7 +34,8 @@ class ByteBPE(Tokenizer):
     Hugging Face gives no types, or 0), or [CLS] A [SEP] B [SEP] with types 0 and 1 (ModernBERT).
 
     Attributes (beside those of `Tokenizer`):
-      prefix_space: whether a text that does not begin with a space gets one.
+      prefix_space: whether a text that does not begin with a space gets one. (In files of other systems it
+        may be their pre-tokenizer's own, which puts one after special tokens in a text too.)
     """
 
     kind = "bpe"
@@ -52,8 +53,8 @@ class ByteBPE(Tokenizer):
         Args:
           model: the content of a `tokenizer.json` with a BPE model and a ByteLevel pre-tokenizer.
             Truncation and padding in it do not count.
-          lowercase, strip_accents: what is done to a text first; None: as the model says, and accents go where
-            case goes if it is told to go against the model.
+          lowercase, strip_accents: what is done to a text first; None: as the model says, or accents go where
+            case goes if that is told against the model.
           named: special tokens by role (pad, unk, cls, sep, mask) where they are not those of the model's
             post-processor, or to be found by name.
           origin: where the model is from, for messages.
@@ -164,7 +165,7 @@ class ByteBPE(Tokenizer):
 
     def _facts(self) -> dict[str, object]:
         return super()._facts() | {
-            "tokenizer_class": "RobertaTokenizer" if self.pair_separators == 2 else "PreTrainedTokenizerFast",
+            "tokenizer_class": "PreTrainedTokenizerFast",
             "add_prefix_space": self.prefix_space,
         }
 

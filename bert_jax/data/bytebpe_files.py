@@ -18,6 +18,16 @@ def _stand_ins() -> list[str]:
 STAND_INS = _stand_ins()
 ALPHABET = sorted(STAND_INS)  # the order of the bytes in GPT-2's vocabulary, and in those trained here
 
+# Words as GPT-2 cuts them, with a space put before a text that begins with none. ByteLevel's own
+# add_prefix_space would put one after every special token too, so that "<mask>." ended in " .".
+SPACE_FIRST = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "Metaspace", "replacement": " ", "prepend_scheme": "first", "split": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    ],
+}
+
 _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
@@ -131,7 +141,7 @@ def pipeline(model: bytes, lowercase: bool | None, strip_accents: bool | None, o
 
     separators, pair_type, ends = _pairs(content.get("post_processor"), origin)
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in bpe.get("merges") or []]
-    splitter = _steps(content["pre_tokenizer"], "pretokenizers")[-1]
+    splitters = _steps(content["pre_tokenizer"], "pretokenizers")
     return Pipeline(
         tokens=tokens,
         ends=ends,
@@ -139,7 +149,7 @@ def pipeline(model: bytes, lowercase: bool | None, strip_accents: bool | None, o
         pair_type=pair_type,
         lowercase=lowercase,
         strip_accents=strip_accents,
-        prefix_space=bool(splitter.get("add_prefix_space", True)),
+        prefix_space=splitters[-1].get("add_prefix_space", True) or splitters[0].get("replacement") == " ",
         content={
             "added_tokens": added,
             "normalizer": normalizer or (normalizers[0] if normalizers else None),
@@ -164,7 +174,6 @@ def from_vocabulary(
     vocabulary: Mapping[str, int],
     merges: list[Any],
     facts: Mapping[str, Any],
-    origin: str,
     more: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Returns the object of the `tokenizer.json` that RoBERTa's `vocab.json` and `merges.txt` amount to.
@@ -174,7 +183,6 @@ def from_vocabulary(
       merges: of `merges.txt`, by rank.
       facts: what the files beside them say: `add_prefix_space`, `added_tokens_decoder`, and special tokens as
         objects. <mask> takes the space before it along, as RoBERTa's does, unless they say otherwise.
-      origin: where they are from, for messages.
       more: the object of `added_tokens.json`: tokens beyond the vocabulary.
     """
     plain = {"normalized": True, "special": False}

@@ -166,7 +166,7 @@ def _roberta(vocabulary: epath.Path, facts: dict) -> dict:
             raise VocabularyError(f"{file}: no such file: byte-level BPE needs vocab.json and merges.txt")
     more = _read_json(added) if added.exists() else {}
     ranked = bytebpe_files.read_merges(merges.read_bytes(), str(merges))
-    return bytebpe_files.from_vocabulary(_read_json(vocabulary), ranked, facts, str(vocabulary), more)
+    return bytebpe_files.from_vocabulary(_read_json(vocabulary), ranked, facts, more)
 
 
 def _named(facts: dict) -> dict[str, str]:

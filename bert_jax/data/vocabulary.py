@@ -195,9 +195,9 @@ def train_bytebpe(
     model = json.loads(trained.to_str())["model"]
     merged = sorted(model["vocab"].keys() - set(first), key=model["vocab"].__getitem__)
     vocabulary = {token: i for i, token in enumerate([*first, *merged, "<mask>"])}
-    content = bytebpe_files.from_vocabulary(
-        vocabulary, model["merges"], {"add_prefix_space": prefix_space}, "trained vocabulary"
-    )
+    content = bytebpe_files.from_vocabulary(vocabulary, model["merges"], {})
+    if prefix_space:
+        content["pre_tokenizer"] = bytebpe_files.SPACE_FIRST
     tokenizer = bytebpe.ByteBPE(
         json.dumps(content).encode(), lowercase, strip_accents, origin="trained vocabulary"
     )
