@@ -1,4 +1,4 @@
-"""Hugging Face BERT directories: the numbers of PyTorch and of a plain NumPy forward, and refusals."""
+"""Hugging Face directories: the numbers of PyTorch and of a plain NumPy forward, and refusals."""
 
 import json
 import os
@@ -208,6 +208,7 @@ def test_only_heads_that_are_there(tmp_path: pathlib.Path, tensors: dict[str, np
         "not in the files: token head",
         "not in the files: next-sentence head",
         "not in the files: classifier",
+        "not in the files: span head",
         "left out: lm.extra",
     ]
     pooler = {key: x for key, x in tensors.items() if key.startswith("pooler.")}
@@ -216,21 +217,28 @@ def test_only_heads_that_are_there(tmp_path: pathlib.Path, tensors: dict[str, np
     pooled = model.apply({"params": params}, hidden, method="pooled")
     want = np.tanh(dense(np.asarray(hidden)[:, 0], tensors, "pooler.dense"))
     np.testing.assert_allclose(pooled, want, atol=1e-5)
-    # What token classification keeps under the classifier's name is no label of a text.
-    tagger = write(tmp_path / "tagger", tensors, architectures=["BertForTokenClassification"])
-    assert load.read(tagger).spec.labels == 0
+    # What token classification keeps under the classifier's name is no label of a text, and what multiple
+    # choice keeps there is neither.
+    tagger = load.read(write(tmp_path / "tagger", tensors, architectures=["BertForTokenClassification"]))
+    assert (tagger.spec.labels, tagger.spec.token_labels) == (0, 3)
+    np.testing.assert_array_equal(tagger.params["token_classifier"]["kernel"], tensors["classifier.weight"].T)
+    assert tagger.labels == ("no", "yes", "maybe")
+    choice = load.read(write(tmp_path / "choice", tensors, architectures=["BertForMultipleChoice"]))
+    assert (choice.spec.labels, choice.spec.token_labels) == (0, 0)
+    assert "left out: classifier.weight" in choice.report
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "roberta"}, "has model_type 'roberta': only \"bert\" can be read"),
+        ({"model_type": "gpt2"}, 'has model_type \'gpt2\': only "bert", "roberta", .* can be read'),
+        ({"model_type": "xlm-roberta"}, "'xlm-roberta': its encoder is RoBERTa's, but its vocabulary"),
         ({"model_type": None}, "has no model_type"),
         ({"hidden_act": "silu"}, "hidden_act = 'silu': it must be one of gelu, gelu_new"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type = 'relative_key'"),
-        ({"is_decoder": True}, "is_decoder is true: only encoders can be read"),
+        ({"is_decoder": True}, "is_decoder = True: only False can be read"),
         ({"hidden_size": "8"}, "hidden_size = '8': it must be a whole number, at least 1"),
-        ({"num_attention_heads": None}, "num_attention_heads = None: it must be a whole number"),
+        ({"num_attention_heads": None}, "num_attention_heads is missing: it must be a whole number"),
         ({"num_attention_heads": 3}, "hidden_size = 8 is not a multiple of num_attention_heads = 3"),
         (
             {"intermediate_size": 32},

@@ -1,296 +1,242 @@
-"""Reads BERT directories in Hugging Face's layout: config.json and safetensors files.
+"""Reads model directories in Hugging Face's layout, by the table of the family that config.json names.
 
-Every array that can be read stands in one of the tables below, with its shape and what is done to
-it. Arrays that no table names are left out and reported.
+Arrays that no table names are left out and reported.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
-from bert_jax.interop.huggingface_files import HuggingFaceError, Tensors, read_json, read_tensors
+from bert_jax.interop.families.table import Entry, Family, Tensors
+from bert_jax.interop.huggingface_config import family_of, read_labels, read_spec
+from bert_jax.interop.huggingface_files import HuggingFaceError, read_json, read_tensors
 from bert_jax.models.spec import ModelSpec
 
-
-class _Entry(NamedTuple):
-    """One array: its key and shape in the file, its path here, and how the one becomes the other.
-
-    Shapes in letters: V words, P positions, T segments, D hidden, F feed-forward, 2 as it stands, and C
-    labels.
-    """
-
-    key: str
-    shape: str
-    path: str
-    change: Callable[[np.ndarray, ModelSpec], np.ndarray]
-
-
-def _same(x: np.ndarray, spec: ModelSpec) -> np.ndarray:
-    return x
-
-
-def _transposed(x: np.ndarray, spec: ModelSpec) -> np.ndarray:
-    return x.T  # PyTorch keeps (out, in)
-
-
-def _to_heads(x: np.ndarray, spec: ModelSpec) -> np.ndarray:
-    return x.T.reshape(spec.hidden_size, spec.heads, -1)  # (H * K, D) to (D, H, K)
-
-
-def _bias_to_heads(x: np.ndarray, spec: ModelSpec) -> np.ndarray:
-    return x.reshape(spec.heads, -1)
-
-
-def _from_heads(x: np.ndarray, spec: ModelSpec) -> np.ndarray:
-    return x.T.reshape(spec.heads, -1, spec.hidden_size)  # (D, H * K) to (H, K, D)
-
-
-def _padded(x: np.ndarray, spec: ModelSpec) -> np.ndarray:
-    return np.pad(x, [(0, spec.padded_vocab_size - len(x))] + [(0, 0)] * (x.ndim - 1))
-
-
-_EMBEDDINGS = (
-    _Entry("embeddings.word_embeddings.weight", "VD", "encoder/word", _padded),
-    _Entry("embeddings.position_embeddings.weight", "PD", "encoder/position", _same),
-    _Entry("embeddings.LayerNorm.weight", "D", "encoder/embedding_norm/scale", _same),
-    _Entry("embeddings.LayerNorm.bias", "D", "encoder/embedding_norm/bias", _same),
-)
-_SEGMENTS = _Entry("embeddings.token_type_embeddings.weight", "TD", "encoder/segment", _same)
-# Under "encoder.layer.N." there, and stacked over the layers under "encoder/layers/" here.
-_LAYER = (
-    _Entry("attention.self.query.weight", "DD", "attention/query/kernel", _to_heads),
-    _Entry("attention.self.query.bias", "D", "attention/query/bias", _bias_to_heads),
-    _Entry("attention.self.key.weight", "DD", "attention/key/kernel", _to_heads),
-    _Entry("attention.self.key.bias", "D", "attention/key/bias", _bias_to_heads),
-    _Entry("attention.self.value.weight", "DD", "attention/value/kernel", _to_heads),
-    _Entry("attention.self.value.bias", "D", "attention/value/bias", _bias_to_heads),
-    _Entry("attention.output.dense.weight", "DD", "attention/out/kernel", _from_heads),
-    _Entry("attention.output.dense.bias", "D", "attention/out/bias", _same),
-    _Entry("attention.output.LayerNorm.weight", "D", "attention_norm/scale", _same),
-    _Entry("attention.output.LayerNorm.bias", "D", "attention_norm/bias", _same),
-    _Entry("intermediate.dense.weight", "FD", "feed_forward_in/kernel", _transposed),
-    _Entry("intermediate.dense.bias", "F", "feed_forward_in/bias", _same),
-    _Entry("output.dense.weight", "DF", "feed_forward_out/kernel", _transposed),
-    _Entry("output.dense.bias", "D", "feed_forward_out/bias", _same),
-    _Entry("output.LayerNorm.weight", "D", "feed_forward_norm/scale", _same),
-    _Entry("output.LayerNorm.bias", "D", "feed_forward_norm/bias", _same),
-)
-_HEADS = {
-    "pooler": (
-        _Entry("pooler.dense.weight", "DD", "pooler/dense/kernel", _transposed),
-        _Entry("pooler.dense.bias", "D", "pooler/dense/bias", _same),
-    ),
-    "token head": (
-        _Entry("cls.predictions.transform.dense.weight", "DD", "token_head/dense/kernel", _transposed),
-        _Entry("cls.predictions.transform.dense.bias", "D", "token_head/dense/bias", _same),
-        _Entry("cls.predictions.transform.LayerNorm.weight", "D", "token_head/norm/scale", _same),
-        _Entry("cls.predictions.transform.LayerNorm.bias", "D", "token_head/norm/bias", _same),
-        _Entry("cls.predictions.bias", "V", "token_head/bias", _padded),
-    ),
-    "next-sentence head": (
-        _Entry("cls.seq_relationship.weight", "2D", "nsp_head/dense/kernel", _transposed),
-        _Entry("cls.seq_relationship.bias", "2", "nsp_head/dense/bias", _same),
-    ),
-    "classifier": (
-        _Entry("classifier.weight", "CD", "classifier/kernel", _transposed),
-        _Entry("classifier.bias", "C", "classifier/bias", _same),
-    ),
+# The class that a head on labels belongs to: which of them an array named "classifier" is of, its class says.
+_LABEL_HEADS = {
+    "classifier": "ForSequenceClassification",
+    "token classifier": "ForTokenClassification",
+    "span head": "ForQuestionAnswering",
 }
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
+_POOLER = "pooler/dense/kernel"
+
+Read = tuple[ModelSpec, dict[str, Any], tuple[str, ...], list[str]]
 
 
-def read(
-    directory: epath.PathLike, mask_id: int
-) -> tuple[ModelSpec, dict[str, Any], tuple[str, ...], list[str]]:
-    """Reads a BERT model: the encoder and those heads that the files hold.
-
-    Keys may have the prefix "bert." or not, and LayerNorms their old names gamma and beta. Arrays of
-    16 bits become float32. The decoder's bias stands for a missing `cls.predictions.bias`.
+def read(directory: epath.PathLike, mask_id: int) -> Read:
+    """Reads a model: the encoder and those heads that the files hold.
 
     Args:
-      directory: holds config.json, and model.safetensors or model.safetensors.index.json with the
-        files that it names; local or gs://.
+      directory: holds config.json, and model.safetensors, pytorch_model.bin or an index of several such
+        files; local or gs://.
       mask_id: the tokenizer's mask token.
 
     Returns:
-      The spec, the parameters as nested dicts of float32 arrays, the names of the classifier's labels,
-      and lines that say what was loaded, left out, and is not there.
+      As `assemble`.
 
     Raises:
       HuggingFaceError: the model is none that is read here, or an array is missing or misshapen.
     """
     folder = epath.Path(directory)
     config = read_json(folder / "config.json")
-    spec = _spec(config, mask_id, str(folder / "config.json"))
+    family = family_of(config, str(folder / "config.json"))  # before anything large is read
     tensors, ignored = read_tensors(folder)
-    classes = config.get("architectures") or []
-    if classes and not any(str(name).endswith("ForSequenceClassification") for name in classes):
-        # Of another class, BertForTokenClassification say: no label of a text.
-        for key in ("classifier.weight", "classifier.bias"):
-            if tensors.pop(key, None) is not None:
-                ignored.append(key)
+    return assemble(family, config, tensors, ignored, mask_id, str(folder))
 
-    entries = [*_EMBEDDINGS, *([_SEGMENTS] if spec.segments else [])]
-    names = [entry.key for entry in entries]
-    names += [f"encoder.layer.{i}.{entry.key}" for i in range(spec.layers) for entry in _LAYER]
-    missing = [name for name in names if name not in tensors]
+
+def assemble(
+    family: Family,
+    config: Mapping[str, Any],
+    stored: Tensors,
+    ignored: Sequence[str],
+    mask_id: int,
+    origin: str,
+) -> Read:
+    """Makes a model of a family's arrays.
+
+    Keys may have the family's prefix or not, and LayerNorms their old names gamma and beta. The decoder's
+    bias stands for the token head's where that is missing.
+
+    Args:
+      family: whose table names the arrays.
+      config: the content of config.json.
+      stored: float32 arrays by key.
+      ignored: keys of arrays that were not read, for the report.
+      mask_id: the tokenizer's mask token.
+      origin: where they are from, for messages.
+
+    Returns:
+      The spec, the parameters as nested dicts of float32 arrays, the names of the classifier's labels,
+      and lines that say what was loaded, left out, and is not there.
+
+    Raises:
+      HuggingFaceError: the config is none of a model that is read here, or an array is missing or misshapen.
+    """
+    spec = read_spec(family, config, mask_id, f"{origin}/config.json")
+    names = {_plain(key, family): key for key in stored}
+    tensors = family.prepared({plain: stored[key] for plain, key in names.items()}, config, spec)
+
+    layers = range(1 if spec.share_layers else spec.layers)
+    body = [(entry, "") for entry in family.body(spec)]
+    layer = [
+        (entry, family.layer_key.format(i))
+        for i in layers
+        for entry in family.layer(spec)
+        if i > 0 or entry.in_first
+    ]
+    keys = [before + entry.key for entry, before in [*body, *layer]]
+    missing = [key for key in keys if key not in tensors]
     if missing:
         raise HuggingFaceError(
-            f"{folder}: {missing[0]} is missing, the first of {len(missing)} missing of the encoder's "
-            f"{len(names)} arrays: the files are incomplete, or belong to another config.json"
+            f"{origin}: {missing[0]} is missing, the first of {len(missing)} missing of the encoder's "
+            f"{len(keys)} arrays: the files are incomplete, or belong to another config.json"
         )
-    heads = _heads(tensors, str(folder))
+    _untie(family, spec, tensors, origin)
+    considered, present = _heads(family, spec, tensors, config.get("architectures") or [], origin)
+    counts = {head: _rows(present[head], tensors) for head in present}
     labels: tuple[str, ...] = ()
-    if "classifier" in heads:
-        labels = _labels(config, len(tensors["classifier.weight"]), str(folder))
+    for head in ("classifier", "token classifier"):
+        if head in present:
+            labels = read_labels(config, counts[head], origin)
     spec = dataclasses.replace(
         spec,
-        has_mlm="token head" in heads,
-        has_nsp="next-sentence head" in heads,
-        has_pooler="pooler" in heads,
-        labels=len(labels),
+        has_mlm="token head" in present,
+        has_nsp="next-sentence head" in present or "sentence-order head" in present,
+        has_rtd="replaced-token head" in present,
+        has_pooler="pooler" in present,
+        has_span="span head" in present,
+        labels=counts.get("classifier", 0),
+        token_labels=counts.get("token classifier", 0),
     )
+    reason = family.reason(spec)
+    if reason:
+        raise HuggingFaceError(f"{origin}: {reason}: it cannot be read")
 
-    def take(entry: _Entry, prefix: str = "") -> np.ndarray:
-        key = prefix + entry.key
-        return entry.change(_checked(tensors.pop(key), key, entry.shape, spec), spec)
+    flat: dict[str, Any] = {}
+    taken = set()
+    for entry, before in [*body, *((entry, "") for entries in present.values() for entry in entries)]:
+        taken.add(before + entry.key)
+        for path, part in zip(entry.paths, _read(entry, before, tensors, spec), strict=True):
+            flat[path] = part
+    for entry in family.layer(spec):
+        stacks = []
+        for i in layers:
+            before = family.layer_key.format(i)
+            taken.add(before + entry.key)
+            absent = i == 0 and not entry.in_first
+            stacks.append(_absent(entry, spec) if absent else _read(entry, before, tensors, spec))
+        for path, parts in zip(entry.paths, zip(*stacks, strict=True), strict=True):
+            if spec.share_layers:
+                flat[f"encoder/shared_layer/{path}"] = parts[0]
+            else:
+                flat[f"encoder/layers/{path}"] = np.stack(parts)
+    _check_computed(family, spec, tensors, origin)
+    taken |= set(family.computed(spec))
+    left = [names.get(key, key) for key in tensors if key not in taken]
 
-    params: dict[str, Any] = {}
-    for entry in [*entries, *(entry for head in heads for entry in _HEADS[head])]:
-        _put(params, entry.path, take(entry))
-    for entry in _LAYER:
-        layers = [take(entry, f"encoder.layer.{i}.") for i in range(spec.layers)]
-        _put(params, f"encoder/layers/{entry.path}", np.stack(layers))
-
-    report = [f"loaded: encoder of {spec.layers} layers", *(f"loaded: {head}" for head in heads)]
-    report += [f"not in the files: {head}" for head in _HEADS if head not in heads]
-    report += [f"left out: {key}" for key in sorted([*tensors, *ignored])]
-    return spec, params, labels, report
+    report = [f"loaded: encoder of {spec.layers} layers", *(f"loaded: {head}" for head in present)]
+    report += [f"not in the files: {head}" for head in considered if head not in present]
+    report += [f"left out: {key}" for key in sorted([*left, *ignored])]
+    return spec, nested(flat), labels, report
 
 
-def _spec(config: Mapping[str, Any], mask_id: int, origin: str) -> ModelSpec:
-    """Returns the spec of a config.json, heads aside. What BERT's own config leaves out has BERT's value."""
-    kind = config.get("model_type")
-    if kind is None and any(str(name).startswith("Bert") for name in config.get("architectures") or []):
-        kind = "bert"
-    if kind != "bert":
-        found = "has no model_type" if kind is None else f"has model_type {kind!r}"
-        raise HuggingFaceError(f'{origin} {found}: only "bert" can be read')
-    activation = config.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise HuggingFaceError(f"{origin}: hidden_act = {activation!r}: it must be one of {known}")
-    position = config.get("position_embedding_type", "absolute")
-    if position != "absolute":
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns {"a": {"b": x}} of {"a/b": x}."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *groups, leaf = path.split("/")
+        branch = tree
+        for group in groups:
+            branch = branch.setdefault(group, {})
+        branch[leaf] = value
+    return tree
+
+
+def _plain(key: str, family: Family) -> str:
+    """Returns a key without the prefix, with LayerNorms' new names, and as the table has it."""
+    key = key.removeprefix(family.prefix)
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if key.endswith(f"LayerNorm{old}"):
+            key = key.removesuffix(old) + new
+    return key
+
+
+def _untie(family: Family, spec: ModelSpec, tensors: Tensors, origin: str) -> None:
+    """Takes out what the decoder shares: its bias under another name, and the word table."""
+    for other, key in family.aliases.items():
+        if other in tensors:
+            tensors.setdefault(key, tensors[other])
+            del tensors[other]
+    matrix = tensors.pop(family.decoder, None)
+    word = next(entry.key for entry in family.body(spec) if entry.paths == ("encoder/word",))
+    if matrix is not None and not np.array_equal(matrix, tensors[word]):
         raise HuggingFaceError(
-            f'{origin}: position_embedding_type = {position!r}: only "absolute" can be read'
+            f"{origin}: {family.decoder} is not the word table: only tied decoders can be read"
         )
-    for name in ("is_decoder", "add_cross_attention"):
-        if config.get(name):
-            raise HuggingFaceError(f"{origin}: {name} is true: only encoders can be read")
-
-    def number(name: str, default: float | None = None, least: float = 0) -> Any:
-        value = config.get(name, default)
-        whole = default is None or isinstance(default, int)
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value < least:
-            rule = f"{'a whole number' if whole else 'a number'}, at least {least}"
-            raise HuggingFaceError(f"{origin}: {name} = {value!r}: it must be {rule}")
-        return value
-
-    spec = ModelSpec(
-        vocab_size=number("vocab_size", least=1),
-        mask_id=mask_id,
-        kind="encoder",
-        tta_query="position",
-        hidden_size=number("hidden_size", least=1),
-        layers=number("num_hidden_layers", least=1),
-        heads=number("num_attention_heads", least=1),
-        feed_forward_size=number("intermediate_size", least=1),
-        max_positions=number("max_position_embeddings", least=1),
-        segments=number("type_vocab_size", 2),
-        position="learned",
-        rope_theta=10_000.0,
-        rope_layout="adjacent",
-        norm="post",
-        norm_eps=number("layer_norm_eps", 1e-12),
-        activation=_ACTIVATIONS[activation],
-        dropout=number("hidden_dropout_prob", 0.1),
-        attention_dropout=number("attention_probs_dropout_prob", 0.1),
-        init_std=number("initializer_range", 0.02),
-        mlm_head="tied",
-        nsp_head="pooled",
-        scan=False,
-        remat="none",
-        dtype=jnp.float32,
-    )
-    if spec.hidden_size % spec.heads:
-        raise HuggingFaceError(
-            f"{origin}: hidden_size = {spec.hidden_size} is not a multiple of "
-            f"num_attention_heads = {spec.heads}"
-        )
-    dropout = config.get("classifier_dropout")
-    return dataclasses.replace(spec, classifier_dropout=spec.dropout if dropout is None else dropout)
 
 
-def _heads(tensors: Tensors, origin: str) -> list[str]:
-    """Returns which heads are there, all of each; a bias or table that the decoder shares is put in place."""
-    decoder, decoder_bias = (f"cls.predictions.decoder.{name}" for name in ("weight", "bias"))
-    if decoder_bias in tensors:
-        tensors.setdefault("cls.predictions.bias", tensors[decoder_bias])
-        del tensors[decoder_bias]
-    table = tensors.pop(decoder, None)
-    if table is not None and not np.array_equal(table, tensors["embeddings.word_embeddings.weight"]):
-        raise HuggingFaceError(f"{origin}: {decoder} is not the word table: only tied decoders can be read")
-
-    heads = []
-    for head, entries in _HEADS.items():
+def _heads(
+    family: Family, spec: ModelSpec, tensors: Tensors, classes: Sequence[Any], origin: str
+) -> tuple[list[str], dict[str, tuple[Entry, ...]]]:
+    """Returns the heads that were looked for, and the entries of those that are there, all of each."""
+    heads = dict(family.heads(spec))
+    keys = {head: {entry.key for entry in entries} for head, entries in heads.items()}
+    for head, suffix in _LABEL_HEADS.items():
+        of_another = classes and not any(str(name).endswith(suffix) for name in classes)
+        # Without a class a matrix that two heads could be of is the first one's.
+        earlier = list(heads)[: list(heads).index(head)] if head in heads else []
+        if head in heads and (of_another or (not classes and any(keys[head] <= keys[e] for e in earlier))):
+            del heads[head]
+    present = {}
+    for head, entries in heads.items():
+        own = keys[head] - set().union(*(keys[other] for other in heads if other != head))
+        if not own & set(tensors):
+            continue
         absent = [entry.key for entry in entries if entry.key not in tensors]
-        if not absent:
-            heads.append(head)
-        elif len(absent) < len(entries):
+        if absent:
             raise HuggingFaceError(f"{origin}: {absent[0]} is missing, though others of the {head} are there")
-    for head in ("next-sentence head", "classifier"):
-        if head in heads and "pooler" not in heads:
-            raise HuggingFaceError(f"{origin}: pooler.dense.weight is missing, which the {head} needs")
-    return heads
+        present[head] = entries
+    paths = {head: {path for entry in entries for path in entry.paths} for head, entries in present.items()}
+    if any(_POOLER in paths[head] for head in present if head != "pooler"):
+        present.pop("pooler", None)  # the classifier has its own
+    for head in ("next-sentence head", "sentence-order head", "classifier"):
+        if head in present and _POOLER not in paths[head] and "pooler" not in present:
+            key = next(entry.key for entry in family.heads(spec)["pooler"])
+            raise HuggingFaceError(f"{origin}: {key} is missing, which the {head} needs")
+    return list(heads), present
 
 
-def _labels(config: Mapping[str, Any], count: int, origin: str) -> tuple[str, ...]:
-    """Returns the names of the classifier's labels, LABEL_0 and so on where config.json has none."""
-    names = config.get("id2label") or {str(i): f"LABEL_{i}" for i in range(count)}
-    if sorted(names) != sorted(str(i) for i in range(count)):
-        raise HuggingFaceError(
-            f"{origin}: classifier.weight has {count} rows, and id2label of config.json "
-            f"names {len(names)} labels"
-        )
-    return tuple(str(names[str(i)]) for i in range(count))
+def _rows(entries: Sequence[Entry], tensors: Tensors) -> int:
+    """Returns how many labels a head has; 0 for one without labels."""
+    of_labels = [entry.key for entry in entries if entry.shape[0] in "CG"]
+    return len(tensors[of_labels[0]]) if of_labels else 0
 
 
-def _checked(x: np.ndarray, key: str, letters: str, spec: ModelSpec) -> np.ndarray:
-    """Returns the array itself if its shape is what config.json asks for."""
-    sizes = {
-        "V": spec.vocab_size,
-        "P": spec.max_positions,
-        "T": spec.segments,
-        "D": spec.hidden_size,
-        "F": spec.feed_forward_size,
-        "C": spec.labels,
-        "2": 2,
-    }
-    expected = tuple(sizes[letter] for letter in letters)
+def _read(entry: Entry, before: str, tensors: Tensors, spec: ModelSpec) -> list[np.ndarray]:
+    """Returns the parts of an array if its shape is what config.json asks for."""
+    key, expected = before + entry.key, entry.sizes(spec)
+    x = tensors[key]
     if x.shape != expected:
         raise HuggingFaceError(f"{key} has the shape {x.shape}, and config.json asks for {expected}")
-    return x
+    return entry.read(x, spec)
 
 
-def _put(tree: dict[str, Any], path: str, value: np.ndarray) -> None:
-    *groups, leaf = path.split("/")
-    for group in groups:
-        tree = tree.setdefault(group, {})
-    tree[leaf] = np.ascontiguousarray(value)
+def _absent(entry: Entry, spec: ModelSpec) -> list[np.ndarray]:
+    """Returns what stands where layer 0 has no norm: one that is not used."""
+    make = np.zeros if entry.key.endswith("bias") else np.ones
+    return [make(entry.sizes(spec), np.float32)]
+
+
+def _check_computed(family: Family, spec: ModelSpec, tensors: Tensors, origin: str) -> None:
+    for key, expected in family.computed(spec).items():
+        if key in tensors and (
+            tensors[key].shape != expected.shape or not np.allclose(tensors[key], expected, atol=1e-4)
+        ):
+            raise HuggingFaceError(
+                f"{origin}: {key} is not the usual one, which is computed here: it cannot be read"
+            )

@@ -1,4 +1,4 @@
-"""The files of a Hugging Face model directory: JSON, and safetensors in one file or several."""
+"""The files of a Hugging Face model directory: JSON, and arrays in one file or several."""
 
 from __future__ import annotations
 
@@ -10,65 +10,77 @@ import numpy as np
 import safetensors
 from etils import epath
 
+from bert_jax.interop import torch_files
+
 Tensors = dict[str, np.ndarray]
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")  # looked for in turn
-
+# Looked for in turn: files of arrays, and indices that name several.
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 _DTYPES = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64}
 
 
 class HuggingFaceError(ValueError):
-    """A directory that cannot be read as a BERT model; the message names what is wrong and the mend."""
+    """A directory that cannot be read as a model; the message names what is wrong and the mend."""
 
 
 def read_tensors(folder: epath.Path) -> tuple[Tensors, list[str]]:
-    """Reads every array of the safetensors files of a directory.
+    """Reads every array of a directory's files of arrays.
 
     Args:
-      folder: holds model.safetensors, or model.safetensors.index.json and the files that it names.
+      folder: holds one of WEIGHTS, and the files that an index names.
 
     Returns:
-      The arrays as float32 by their key, without the prefix "bert." and with LayerNorms' gamma and beta
-      called weight and bias; and the keys of arrays that are no floating-point numbers.
+      The arrays as float32 by their key; and the keys of arrays that are no floating-point numbers.
 
     Raises:
-      HuggingFaceError: there is no such file, one is missing or damaged, or there is only a pickle.
+      HuggingFaceError: there is no such file, one is missing or damaged, or PyTorch, which alone reads a
+        .bin file, is not installed.
     """
-    whole, index, pickled = (folder / name for name in WEIGHTS)
-    if whole.exists():
-        files = [whole.name]
-    elif index.exists():
-        files = sorted(set(read_json(index).get("weight_map", {}).values()))
+    found = next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
+    if found is None:
+        raise HuggingFaceError(f"{folder} holds none of {', '.join(WEIGHTS)}")
+    files = [found.name]
+    if found.suffix == ".json":
+        files = sorted(set(read_json(found).get("weight_map", {}).values()))
         if not files or any("/" in str(name) or "\\" in str(name) for name in files):
-            raise HuggingFaceError(f"{index}: its weight_map must name files beside it")
-    elif pickled.exists():
-        raise HuggingFaceError(
-            f"{pickled} is a pickle, which can run code and is not read by this version: open the model with "
-            "transformers and save it by save_pretrained, which writes model.safetensors"
-        )
-    else:
-        raise HuggingFaceError(f"{folder} holds neither {whole.name} nor {index.name}")
+            raise HuggingFaceError(f"{found}: its weight_map must name files beside it")
 
     tensors: Tensors = {}
-    ignored = []
+    ignored: list[str] = []
     for name in files:
         if not (folder / name).exists():
-            raise HuggingFaceError(f"{folder / name}, which {index.name} names, is not there: copy all files")
-        try:
-            stored = safetensors.deserialize((folder / name).read_bytes())
-        except safetensors.SafetensorError as error:
-            raise HuggingFaceError(f"{folder / name} is damaged: {error}: copy it anew") from error
-        for full, value in stored:
-            key = full.removeprefix("bert.")
-            for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-                if key.endswith(f"LayerNorm{old}"):
-                    key = key.removesuffix(old) + new
-            if value["dtype"] not in _DTYPES:
-                ignored.append(full)  # position_ids, for one: nothing that is trained is a whole number
-                continue
-            array = np.frombuffer(value["data"], _DTYPES[value["dtype"]]).reshape(value["shape"])
-            tensors[key] = array.astype(np.float32)
+            raise HuggingFaceError(f"{folder / name}, which {found.name} names, is not there: copy all files")
+        arrays, others = (_torch if name.endswith(".bin") else _safetensors)(folder / name)
+        tensors |= arrays
+        ignored += others
     return tensors, ignored
+
+
+def _safetensors(file: epath.Path) -> tuple[Tensors, list[str]]:
+    try:
+        stored = safetensors.deserialize(file.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise HuggingFaceError(f"{file} is damaged: {error}: copy it anew") from error
+    tensors, ignored = {}, []
+    for key, value in stored:
+        if value["dtype"] not in _DTYPES:
+            ignored.append(key)  # position_ids, for one: nothing that is trained is a whole number
+            continue
+        array = np.frombuffer(value["data"], _DTYPES[value["dtype"]]).reshape(value["shape"])
+        tensors[key] = array.astype(np.float32)
+    return tensors, ignored
+
+
+def _torch(file: epath.Path) -> tuple[Tensors, list[str]]:
+    try:
+        return torch_files.read(file)
+    except torch_files.TorchFileError as error:
+        raise HuggingFaceError(str(error)) from error
 
 
 def read_json(file: epath.Path) -> dict[str, Any]:
