@@ -6,30 +6,48 @@ import dataclasses
 import math
 from typing import Any
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from etils import epath
-from jax.experimental import multihost_utils
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from bert_jax import adopt as adopt_lib
 from bert_jax import config as config_lib
 from bert_jax import objectives, optimizer, sharding, tasks
 from bert_jax import step as step_lib
+from bert_jax import text as text_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.config import ConfigError
-from bert_jax.data import pipeline, prepare, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import load
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.model import Model
 
-# What a checkpoint decides about its model; the rest of the group is the run's own.
-_ARCHITECTURE = ("kind", "tta_query", "vocab_size", "hidden_size", "layers", "heads", "feed_forward_size",
-                 "max_positions", "segments", "position", "rope_theta", "rope_layout", "norm", "norm_eps",
-                 "activation", "mlm_head", "nsp_head")  # fmt: skip
+# The run's own, whatever model it starts from; the rest of the group is what a checkpoint decides.
+_OF_THE_RUN = ("dropout", "attention_dropout", "init_std", "scan", "remat", "dtype")
 
-_MUCH_UNKNOWN = 0.05  # share of [UNK] that is said aloud
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A part of a run with one row length and batch size.
+
+    Attributes:
+      start, stop: it is the steps start + 1 .. stop.
+      setup: what its steps are made of.
+      train, eval: its examples; their step 0 is the phase's first.
+      general: examples of another text, whose loss is told beside; or None.
+    """
+
+    start: int
+    stop: int
+    setup: step_lib.Setup
+    train: Any
+    eval: Any
+    general: Any | None
 
 
 @dataclasses.dataclass
@@ -38,38 +56,58 @@ class Run:
 
     Attributes:
       config: the config, completed by what `init_from` decides.
-      setup: what the steps are made of.
+      phases: one or more, in order.
       tokenizer: the run's.
-      train, eval: their examples.
-      steps: length of the run.
       task: the fine-tuning task; None in pretraining.
       source: the weights that the run starts from; None where it starts from random ones.
+      teacher: the model that it is distilled from, or None.
     """
 
     config: ConfigDict
-    setup: step_lib.Setup
+    phases: tuple[Phase, ...]
     tokenizer: Any
-    train: Any
-    eval: Any
-    steps: int
     task: Any
     source: load.Source | None
+    teacher: load.Source | None
 
     @property
-    def eval_batch_size(self) -> int:
-        return self.config.train.eval_batch_size or self.config.train.batch_size
+    def setup(self) -> step_lib.Setup:
+        """What the first phase's steps are made of; the model and the state are those of all."""
+        return self.phases[0].setup
+
+    @property
+    def steps(self) -> int:
+        return self.phases[-1].stop
+
+    def phase_of(self, step: int) -> Phase:
+        """Returns the phase that a step is of, counted from 1; of step 0, the first."""
+        return next(phase for phase in self.phases if step <= phase.stop)
 
     def initial_state(self, sample: dict[str, np.ndarray]) -> step_lib.State:
-        """Returns the state of step 0, with the weights of `init_from` where it has them."""
+        """Returns the state of step 0, with the weights of `init_from` or the teacher that fit."""
         state = step_lib.create_state(self.setup, sample, self.config.seed)
-        if self.source is None:
+        spec = self.setup.model.spec
+        if self.source is not None:
+            found = self.source.params
+            old = self.source.tokenizer
+            if not self.task and self.tokenizer.digest() != old.digest():
+                from bert_jax.data import extend
+
+                pieces = extend.pieces(self.tokenizer, old)
+                found = adopt_lib.with_vocabulary(found, pieces, spec.padded_vocab_size)
+            params = adopt_lib.adopt(state.params, found, self.config.init_from)
+        elif self.teacher is not None and self.config.objective.distill.init:
+            found = adopt_lib.of_teacher(self.teacher.params, self.teacher.spec, spec)
+            params = adopt_lib.adopt(state.params, found, self.config.objective.distill.teacher)
+        else:
             return state
-        params = adopt(state.params, self.source.params, self.config.init_from)
         return state.replace(params=params)
 
 
-def complete(config: ConfigDict, found: ConfigDict | None) -> tuple[ConfigDict, load.Source | None]:
-    """Returns the config with the model and tokenizer that `init_from` decides, and its weights.
+def complete(
+    config: ConfigDict, found: ConfigDict | None
+) -> tuple[ConfigDict, load.Source | None, load.Source | None]:
+    """Returns the config with the model and tokenizer that `init_from` decides, its weights, the teacher.
 
     Args:
       config: as asked.
@@ -77,84 +115,166 @@ def complete(config: ConfigDict, found: ConfigDict | None) -> tuple[ConfigDict, 
         run began with are not read again.
     """
     config = config.copy_and_resolve_references()
+    teacher = None
+    if config.objective.distill.teacher and not config.task.name:
+        teacher = _read_teacher(config)
+        config.data.tokenizer = config.data.tokenizer or _tokenizer_of(config.objective.distill.teacher)
     if not config.init_from:
-        return config, None
+        return config, None, teacher
+    others = config.data.extend_vocab or config.data.tokenizer  # then the table is as long as they need
+    # Pretraining may go on under another mask: an encoder's weights start a left-to-right model too.
+    own = _OF_THE_RUN if config.task.name else (*_OF_THE_RUN, "mask")
     if found is not None and found.init_from == config.init_from:
-        for key in _ARCHITECTURE:
-            config.model[key] = found.model[key]
+        for key in config.model:
+            if key not in own:
+                config.model[key] = found.model[key]
         config.data.tokenizer = config.data.tokenizer or found.data.tokenizer
-        return config, None
+        return config, None, teacher
     source = load.read(config.init_from)
-    for key in _ARCHITECTURE:
-        config.model[key] = getattr(source.spec, key)
-    folder = epath.Path(config.init_from)
-    own = folder / workdir_lib.TOKENIZER
-    config.data.tokenizer = config.data.tokenizer or str(own if own.exists() else folder)
+    for key in config.model:
+        if key not in own:
+            config.model[key] = getattr(source.spec, key)
+    if others and not config.task.name:
+        config.model.vocab_size = 0
+    config.data.tokenizer = config.data.tokenizer or _tokenizer_of(config.init_from)
     logging.info(
         "the model is that of %s: %s, %d layers, hidden size %d",
         config.init_from, source.spec.kind, source.spec.layers, source.spec.hidden_size,
     )  # fmt: skip
-    config_lib.validate(config)
-    return config, source
+    return config, source, teacher
 
 
-def build(config: ConfigDict, source: load.Source | None) -> Run:
+def _tokenizer_of(directory: str) -> str:
+    own = epath.Path(directory) / workdir_lib.TOKENIZER
+    return str(own if own.exists() else directory)
+
+
+def _read_teacher(config: ConfigDict) -> load.Source:
+    name = config.objective.distill.teacher
+    teacher = load.read(name)
+    spec = teacher.spec
+    if not spec.has_mlm or spec.kind != "encoder" or spec.mask != "full":
+        raise ConfigError(
+            f"objective.distill.teacher = {name!r} is no masked language model, with whose guesses a "
+            "student's could be compared: name one that has a token head"
+        )
+    if config.objective.distill.cosine and spec.hidden_size != config.model.hidden_size:
+        raise ConfigError(
+            f"objective.distill.cosine compares states of one size: model.hidden_size = "
+            f"{config.model.hidden_size} and the teacher's is {spec.hidden_size}; set it to 0"
+        )
+    return teacher
+
+
+def build(config: ConfigDict, source: load.Source | None, teacher: load.Source | None = None) -> Run:
     """Reads or prepares the data and makes the step's parts.
 
     Args:
       config: complete.
       source: the weights that the run starts from.
+      teacher: the model that it is distilled from.
 
     Raises:
       ValueError: data, tokenizer, model or mesh do not fit each other; the message names the key.
     """
+    config_lib.validate(config)
     mesh = sharding.make_mesh(config.mesh)
-    batch_size = config.train.batch_size
-    eval_batch_size = config.train.eval_batch_size or batch_size
     if config.task.name:
-        if not config.data.tokenizer:
-            raise ConfigError(
-                f'task.name = "{config.task.name}" needs a pretrained model, init_from, or a vocabulary, '
-                "data.tokenizer"
-            )
-        tokenizer = tokenizers.load(config.data.tokenizer, config.data.lowercase, config.data.strip_accents)
-        task = tasks.make(config, tokenizer)
-        train, evaluation = task.train, task.eval
-        goals: tuple[Any, ...] = (task.objective,)
-        heads = {"has_mlm": False, "labels": len(task.labels), "classifier_dropout": config.task.dropout}
-    else:
-        task = None
-        folder = _prepared(config)
-        tokenizer = tokenizers.load(
-            folder / workdir_lib.TOKENIZER, config.data.lowercase, config.data.strip_accents
+        return _fine_tuning(config, mesh, source)
+    return _pretraining(config, mesh, source, teacher)
+
+
+def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> Run:
+    if not config.data.tokenizer:
+        raise ConfigError(
+            f'task.name = "{config.task.name}" needs a pretrained model, init_from, or a vocabulary, '
+            "data.tokenizer"
         )
-        text = shards.open(folder, "train", config.data.cache_dir)
-        held_out = shards.open(folder, "eval", config.data.cache_dir)
-        goals = tuple(objectives.from_config(config, tokenizer, text.unigram))
-        train, evaluation = (
-            pipeline.Examples(part, tokenizer, config, objectives=goals, batch_size=size, train=training)
-            for part, size, training in ((text, batch_size, True), (held_out, eval_batch_size, False))
-        )
-        logging.info(
-            "text: %s training tokens in %s examples, %s evaluation tokens in %s; vocabulary %s",
-            *(f"{n:,}" for n in (text.num_tokens, train.num_examples, held_out.num_tokens,
-                                 evaluation.num_examples, tokenizer.vocab_size)),
-        )  # fmt: skip
-        unknown = int(text.unigram[tokenizer.unk_id]) / text.num_tokens
-        if unknown > _MUCH_UNKNOWN:
-            logging.warning(
-                "%.1f%% of the training tokens are unknown to the vocabulary: it does not fit the text",
-                100 * unknown,
-            )
-        has_mlm = bool(config.objective.mlm.weight or config.objective.tta.weight)
-        heads = {"has_mlm": has_mlm, "has_nsp": bool(config.objective.nsp.weight)}
+    tokenizer = tokenizers.load(config.data.tokenizer, config.data.lowercase, config.data.strip_accents)
+    task = tasks.make(config, tokenizer)
     spec = spec_lib.from_config(
-        config.model, vocab_size=tokenizer.vocab_size, mask_id=tokenizer.mask_id, **heads
+        config.model,
+        vocab_size=tokenizer.vocab_size,
+        mask_id=tokenizer.mask_id,
+        has_mlm=False,
+        labels=len(task.labels),
+        classifier_dropout=config.task.dropout,
     )
-    sharding.check(config, mesh, spec)
-    steps = config.train.steps or math.ceil(config.train.epochs * train.num_examples / batch_size)
+    steps = config.train.steps or _steps_of(config, task.train.num_examples, config.train.batch_size)
+    setup = _setup(config, mesh, spec, (task.objective,), steps)
+    phase = Phase(0, steps, setup, task.train, task.eval, None)
+    return Run(config, (phase,), tokenizer, task, source, None)
+
+
+def _pretraining(
+    config: ConfigDict, mesh: Mesh, source: load.Source | None, teacher: load.Source | None
+) -> Run:
+    text = text_lib.open_text(config)
+    tokenizer, o = text.tokenizer, config.objective
+    replaces = bool(o.rtd.weight)
+    spec = spec_lib.from_config(
+        config.model,
+        vocab_size=tokenizer.vocab_size,
+        mask_id=tokenizer.mask_id,
+        # ELECTRA's token head is its generator's.
+        has_mlm=bool(o.mlm.weight or o.tta.weight or o.causal.weight or o.prefix.weight) and not replaces,
+        has_nsp=bool(o.nsp.weight or o.sop.weight),
+        has_rtd=replaces,
+        has_generator=replaces,
+    )
+    asked = config.train.phases or ((config.data.seq_len, config.train.steps),)
+    in_all = sum(phase[1] for phase in asked)
+    steps = config.train.steps or in_all
+    planned: list[dict[str, Any]] = []  # of each phase, all but its setup
+    for number, (seq_len, count, *rest) in enumerate(asked):
+        start = planned[-1]["stop"] if planned else 0
+        if planned and start >= steps:
+            logging.warning("train.phases has %d steps, and is cut to train.steps = %d", in_all, steps)
+            break
+        size = rest[0] if rest else config.train.batch_size
+        goals = tuple(objectives.from_config(config, tokenizer, text.unigram, seq_len))
+        train = text.examples(config, goals, batch_size=size, seq_len=seq_len, phase=number, train=True)
+        stop = min(start + count, steps) or _steps_of(config, train.num_examples, size)
+        size = config.train.eval_batch_size or size
+        held_out = text.examples(config, goals, batch_size=size, seq_len=seq_len, phase=0, train=False)
+        general = text.general_examples(config, goals, batch_size=size, seq_len=seq_len)
+        planned.append(
+            {
+                "start": start,
+                "stop": stop,
+                "goals": goals,
+                "train": train,
+                "eval": held_out,
+                "general": general,
+            }
+        )
+    setup = _setup(config, mesh, spec, (), planned[-1]["stop"])
+    setup = dataclasses.replace(setup, **_teaching(teacher, tokenizer, mesh))
+    phases = tuple(
+        Phase(setup=dataclasses.replace(setup, objectives=plan.pop("goals")), **plan) for plan in planned
+    )
+    for phase in phases:
+        sharding.check(config, mesh, spec, phase.train.batch_size)
+    first = phases[0]
+    logging.info(
+        "text: %s training tokens in %s examples, %s evaluation tokens in %s; vocabulary %s",
+        *(f"{n:,}" for n in (sum(s.num_tokens for s in text.train), first.train.num_examples,
+                             sum(s.num_tokens for s in text.eval), first.eval.num_examples,
+                             tokenizer.vocab_size)),
+    )  # fmt: skip
+    return Run(config, phases, tokenizer, None, source, teacher)
+
+
+def _steps_of(config: ConfigDict, num_examples: int, batch_size: int) -> int:
+    return math.ceil(config.train.epochs * num_examples / batch_size)
+
+
+def _setup(
+    config: ConfigDict, mesh: Mesh, spec: spec_lib.ModelSpec, goals: tuple[Any, ...], steps: int
+) -> step_lib.Setup:
+    sharding.check(config, mesh, spec, config.train.batch_size)
     learning_rate = optimizer.schedule(config.optimizer, steps)
-    setup = step_lib.Setup(
+    return step_lib.Setup(
         model=Model(spec),
         objectives=goals,
         optimizer=optimizer.make(config.optimizer, steps, learning_rate),
@@ -164,56 +284,26 @@ def build(config: ConfigDict, source: load.Source | None) -> Run:
         accumulation=config.train.accumulation,
         l2=config.task.l2 if config.task.name else 0.0,
     )
-    return Run(config, setup, tokenizer, train, evaluation, steps, task, source)
 
 
-def _prepared(config: ConfigDict) -> Any:
-    """Returns the shard directory; process 0 of several prepares it, the others then find it."""
-    if jax.process_count() == 1:
-        return prepare.cached(config)
-    if jax.process_index() == 0:
-        prepare.cached(config)
-    multihost_utils.sync_global_devices("bert_jax: text is prepared")
-    return prepare.cached(config)
+def _teaching(teacher: load.Source | None, tokenizer: Any, mesh: Mesh) -> dict[str, Any]:
+    """Returns the teacher's part of a setup, its parameters laid out over the mesh."""
+    if teacher is None:
+        return {}
+    if teacher.tokenizer.digest() != tokenizer.digest():
+        raise ConfigError(
+            "the text's vocabulary is not the teacher's, and guesses over two vocabularies do not compare: "
+            "leave data.tokenizer empty, and name raw text"
+        )
+    model = Model(dataclasses.replace(teacher.spec, has_nsp=False, has_pooler=False, labels=0))
+    row = {"tokens": jnp.zeros((1, 4), jnp.int32)}
+    boxed = jax.eval_shape(lambda: model.init(jax.random.key(0), row)["params"])
+    places = sharding.param_shardings(boxed, mesh)
 
+    def place(shape: Any, host: Any, where: Any) -> jax.Array:
+        host = np.asarray(host, shape.dtype)
+        return jax.make_array_from_callback(host.shape, where, lambda index: host[index])
 
-def adopt(params: Any, found: Any, origin: str) -> Any:
-    """Returns `params` with each array that `found` has in its place.
-
-    Args:
-      params: the run's initial parameters, on their devices.
-      found: nested dict of host arrays; what it lacks stays as initialised, and that is said.
-      origin: where they come from, for messages.
-
-    Raises:
-      ValueError: an array of another shape; the message names it.
-    """
-    given = {_name(path): array for path, array in jax.tree_util.tree_leaves_with_path(found)}
-    fresh, used = [], set()
-
-    def take(path: tuple[Any, ...], param: jax.Array) -> jax.Array:
-        name = _name(path)
-        if name not in given:
-            fresh.append(name)
-            return param
-        used.add(name)
-        if given[name].shape != param.shape:
-            raise ValueError(
-                f"{origin}: {name} has shape {given[name].shape} and the model's has {param.shape}: "
-                "the model group of the config does not fit it"
-            )
-        host = np.asarray(given[name], param.dtype)
-        return jax.make_array_from_callback(host.shape, param.sharding, lambda index: host[index])
-
-    taken = jax.tree_util.tree_map_with_path(take, params)
-    logging.info("%s: %d arrays loaded", origin, len(used))
-    if fresh:
-        logging.info("initialised anew, since %s has none: %s", origin, ", ".join(fresh))
-    unused = sorted(set(given) - used)
-    if unused:
-        logging.info("in %s but not in this model: %s", origin, ", ".join(unused))
-    return taken
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    return "/".join(str(getattr(part, "key", part)) for part in path)
+    shapes = nn.unbox(boxed)
+    params = {name: teacher.params[name] for name in shapes}
+    return {"teacher": model, "teacher_params": jax.tree.map(place, shapes, params, places)}

@@ -45,10 +45,29 @@ def train_step(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> 
       seq_len: S.
       predictions: M, positions a row whose vocabulary logits are made; 0 without a token head.
     """
-    d, f = spec.hidden_size, spec.feed_forward_size
-    layer = 8 * d * d + 4 * d * f + 4 * seq_len * d  # four projections, feed-forward, attention
-    head = 2 * d * spec.padded_vocab_size + (2 * d * d if spec.mlm_head == "tied" else 0)
-    return 3.0 * rows * (seq_len * spec.layers * layer + predictions * head)
+    return 3.0 * forward(spec, rows, seq_len, predictions)
+
+
+def forward(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> float:
+    """Returns the FLOPs of one pass, for `train_step`'s arguments. A local layer's window counts only."""
+    generator = forward(spec.generator, rows, seq_len, predictions) if spec.has_generator else 0.0
+    d, e, f = spec.hidden_size, spec.embedded_size, spec.feed_forward_size
+    projections = 8 if spec.attention == "dot" else 4  # query, key, value, output; or the last two
+    layer = projections * d * d + (6 if spec.gated else 4) * d * f
+    products = 4 if spec.attention == "dot" else 2  # scores and mixture
+    seen = seq_len * spec.layers
+    if spec.local_window:
+        whole = -(-spec.layers // spec.global_every)
+        seen = seq_len * whole + min(seq_len, spec.local_window + 1) * (spec.layers - whole)
+    tokens = spec.layers * layer + products * seen * d
+    tokens += 2 * e * d if e != d else 0
+    tokens += 2 * d * d if spec.has_rtd else 0
+    head = 0
+    if spec.has_mlm:
+        head = 2 * d * e + 2 * e * spec.padded_vocab_size
+        if spec.mlm_head == "plain":
+            head = 2 * d * spec.padded_vocab_size
+    return generator + rows * (seq_len * tokens + predictions * head)
 
 
 @functools.cache

@@ -50,10 +50,10 @@ def make_mesh(config: ConfigDict) -> Mesh:
     )
 
 
-def check(config: ConfigDict, mesh: Mesh, spec: ModelSpec) -> None:
+def check(config: ConfigDict, mesh: Mesh, spec: ModelSpec, batch_size: int) -> None:
     """Raises ValueError, naming the keys, where an array cannot be shared evenly over the mesh."""
     rows = mesh.shape["data"] * mesh.shape["fsdp"]
-    micro = config.train.batch_size // config.train.accumulation
+    micro = batch_size // config.train.accumulation
     generator = ()
     if spec.has_generator:
         small, of = spec.generator, "of the generator (model.generator_fraction)"

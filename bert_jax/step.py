@@ -57,6 +57,8 @@ class Setup:
       prng: kind of random keys.
       accumulation: microbatches an update.
       l2: lambda of the penalty lambda * sum(w^2) / 2 over decayed weights.
+      teacher: the model whose outputs objectives compare with, as `teacher_<output>`; or None.
+      teacher_params: its parameters, on the devices; they are no part of the state.
     """
 
     model: Model
@@ -67,6 +69,8 @@ class Setup:
     prng: str
     accumulation: int = 1
     l2: float = 0.0
+    teacher: Model | None = None
+    teacher_params: Any = None
 
 
 def abstract_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
@@ -106,7 +110,8 @@ def create_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
 def _init(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
     row = {name: jnp.zeros((1, *x.shape[1:]), x.dtype) for name, x in batch.items()}
     params_key, dropout_key = jax.random.split(jax.random.key(seed, impl=setup.prng))
-    params = setup.model.init(params_key, row, mutable=["params"])["params"]
+    streams = {"params": params_key, "sample": dropout_key}  # what is drawn changes no parameter
+    params = setup.model.init(streams, row, mutable=["params"])["params"]
     return State(
         step=jnp.zeros((), jnp.int32),
         params=params,
@@ -123,11 +128,11 @@ def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]
     `row_length` (S).
     """
 
-    def step(state: State, batch: Batch) -> tuple[State, Sums]:
+    def step(state: State, batch: Batch, teacher_params: Any) -> tuple[State, Sums]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key, impl=setup.prng), state.step)
         # A batch without a target (all padding, say) has loss 0, not NaN.
         counts = {o.name: jnp.maximum(o.count(batch), 1.0) for o in setup.objectives}
-        grads, sums = _gradients(setup, state.params, batch, counts, key)
+        grads, sums = _gradients(setup, state.params, teacher_params, batch, counts, key)
         updates, opt_state = setup.optimizer.update(grads, state.opt_state, state.params)
         new = state.replace(
             step=state.step + 1, params=optax.apply_updates(state.params, updates), opt_state=opt_state
@@ -152,8 +157,12 @@ def make_eval_step(setup: Setup) -> Callable[[Any, Batch], tuple[Sums, dict[str,
     logits where there is one. Counts are the true ones: 0 for a batch of padding.
     """
 
-    def step(params: Any, batch: Batch) -> tuple[Sums, dict[str, jax.Array]]:
-        outputs = setup.model.apply({"params": params}, batch)
+    def step(params: Any, batch: Batch, teacher_params: Any) -> tuple[Sums, dict[str, jax.Array]]:
+        # Always the same draws, so that two evaluations of the same parameters are equal.
+        outputs = setup.model.apply(
+            {"params": params}, batch, rngs={"sample": jax.random.key(0, impl=setup.prng)}
+        )
+        outputs |= _taught(setup, teacher_params, batch)
         metrics: Sums = {}
         for objective in setup.objectives:
             count = objective.count(batch)
@@ -201,19 +210,35 @@ def _compiled(setup: Setup, function: Callable[..., Any], donate: bool) -> Calla
 
     def run(*args: Any) -> Any:
         with jax.set_mesh(setup.mesh):
-            return jitted(args[0])(*args)
+            return jitted(args[0])(*args, setup.teacher_params)
 
-    run.lower = lambda *args: jitted(args[0]).lower(*args)  # type: ignore[attr-defined]
+    run.lower = lambda *args: jitted(args[0]).lower(*args, setup.teacher_params)  # type: ignore[attr-defined]
     return run
 
 
+def _taught(setup: Setup, params: Any, batch: Batch) -> dict[str, jax.Array]:
+    """Returns the teacher's outputs under their names here; none without a teacher."""
+    if setup.teacher is None:
+        return {}
+    outputs = jax.lax.stop_gradient(setup.teacher.apply({"params": params}, batch))
+    return {f"teacher_{name}": value for name, value in outputs.items()}
+
+
 def _gradients(
-    setup: Setup, params: Any, batch: Batch, counts: Mapping[str, jax.Array], key: jax.Array
+    setup: Setup,
+    params: Any,
+    teacher_params: Any,
+    batch: Batch,
+    counts: Mapping[str, jax.Array],
+    key: jax.Array,
 ) -> tuple[Any, dict[str, jax.Array]]:
     """Returns the gradient of sum / count over the whole batch, and the objectives' sums."""
 
     def loss(params: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-        outputs = setup.model.apply({"params": params}, part, True, rngs={"dropout": key})
+        # Modules fold their own names into a key, so the streams differ where they are drawn from.
+        streams = {"dropout": key, "sample": key}
+        outputs = setup.model.apply({"params": params}, part, True, rngs=streams)
+        outputs |= _taught(setup, teacher_params, part)
         total, sums = _penalty(setup, params) / setup.accumulation, {}
         for objective in setup.objectives:
             for name, value in objective.sums(part, outputs).items():

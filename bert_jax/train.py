@@ -54,16 +54,15 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
     found = workdir_lib.read_config(workdir)
     if jax.process_count() > 1:  # all must have looked before one of them writes
         multihost_utils.sync_global_devices("bert_jax: workdir is read")
-    config, source = build.complete(config, found)
+    config, source, teacher = build.complete(config, found)
     root = epath.Path(workdir)
     workdir_lib.check(root, config, found)
     finished = workdir_lib.read_result(root)
     if finished is not None and found is not None and not config_lib.differing_keys(config, found):
         logging.info("%s is complete: nothing to do", root)
         return finished
-    run = build.build(config, source)
-    mesh, batch_size, steps = run.setup.mesh, config.train.batch_size, run.steps
-    rows = sharding.local_rows(batch_size, mesh)
+    run = build.build(config, source, teacher)
+    steps = run.steps
     if jax.process_index() == 0:  # not before: what cannot be built leaves nothing behind
         workdir_lib.claim(root, config)
         run.tokenizer.save(root / workdir_lib.TOKENIZER)
@@ -73,28 +72,31 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
     # --- State
     mode = run.task.best_mode if run.task else "min"
     checkpoints = Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=mode)
-    sample = run.train.batch(0, rows)
+    sample = _sample(run)
     restored = checkpoints.restore(step_lib.abstract_state(run.setup, sample, config.seed))
     start, state = restored if restored else (0, run.initial_state(sample))
     log = log_lib.Log(root, start, steps, writes=jax.process_index() == 0)
     size = sum(x.size for x in jax.tree.leaves(state.params))
     log.say(
         f"{size / 1e6:.1f}M parameters on {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
-        f"{steps:,} steps of {batch_size} rows"
+        + ", ".join(f"{p.stop - p.start:,} steps of {p.train.batch_size} rows" for p in run.phases)
         + (f"; going on from the checkpoint of step {start:,}" if restored else "")
     )
 
     # --- Loop
-    train_step, evaluator = step_lib.make_train_step(run.setup), Evaluator(run)
+    phase: build.Phase | None = None
     best = checkpoints.best_metric()
     window: step_lib.Sums | None = None
     pending: tuple[int, step_lib.Sums] | None = None
-    batches = _prefetched(run, rows, start, steps)
     latest: dict[str, float] = {}
     with _signals() as stop, contextlib.closing(checkpoints), contextlib.closing(log):
-        for step in range(start + 1, steps + 1):
-            began, first = time.monotonic(), step == start + 1
-            batch = next(batches)
+        if not restored and run.source is not None and not run.task:
+            log.write(0, "eval", Evaluator(run, run.phases[0])(state.params))  # what training then changes
+        for step, its_phase, batch in _batches(run, start):
+            began, first = time.monotonic(), its_phase is not phase
+            if first:
+                phase = its_phase
+                train_step, evaluator = step_lib.make_train_step(phase.setup), Evaluator(run, phase)
             state, sums = train_step(state, batch)
             # The step before is read while this one runs, so the device never waits for the host.
             if pending:
@@ -107,7 +109,7 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
 
             if step % config.train.log_every == 0 or step == steps:
                 window, pending = _checked(pending, window, checkpoints), None
-                log.write(step, "train", *_rates(run, log, step, window))
+                log.write(step, "train", *_rates(run, phase, log, step, window))
                 window = None
 
             evaluated = step == steps or (config.train.eval_every and step % config.train.eval_every == 0)
@@ -117,9 +119,10 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                     window, pending = _checked(pending, window, checkpoints), None
                 began = time.monotonic()
                 latest = evaluator(state.params)
-                metric = latest[run.task.metric if run.task else "loss"]
-                improved = best is None or (metric > best if mode == "max" else metric < best)
-                best = metric if improved else best
+                if phase is run.phases[-1]:  # losses over rows of other lengths are no comparison
+                    metric = latest[run.task.metric if run.task else "loss"]
+                    improved = best is None or (metric > best if mode == "max" else metric < best)
+                    best = metric if improved else best
                 log.write(step, "eval", latest)
                 log.pause(time.monotonic() - began)
 
@@ -137,12 +140,12 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                 )
                 sys.exit(128 + leave)
         if start == steps:
-            latest = evaluator(state.params)
+            latest = Evaluator(run, run.phases[-1])(state.params)
         checkpoints.wait()
         seconds = log.seconds()
 
     # --- Result
-    result = _result(run, latest, steps, seconds)
+    result = _result(run, latest, workdir_lib.start_metrics(root), seconds)
     if jax.process_index() == 0:
         workdir_lib.write_result(root, result)
     return result
@@ -159,18 +162,17 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     found = workdir_lib.read_config(root)
     if found is None:
         raise FileNotFoundError(f"{root} holds no run to evaluate: train one there first")
-    config, source = build.complete(config, found)
+    config, source, teacher = build.complete(config, found)
     workdir_lib.check(root, config, found)
-    run = build.build(config, source)
-    rows = sharding.local_rows(config.train.batch_size, run.setup.mesh)
+    run = build.build(config, source, teacher)
     checkpoints = Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=None)
     with contextlib.closing(checkpoints):
-        abstract = step_lib.abstract_state(run.setup, run.train.batch(0, rows), config.seed)
+        abstract = step_lib.abstract_state(run.setup, _sample(run), config.seed)
         restored = checkpoints.restore(abstract)
     if restored is None:
         raise FileNotFoundError(f"{root} holds no checkpoint to evaluate: train first")
     step, state = restored
-    metrics = Evaluator(run)(state.params)
+    metrics = Evaluator(run, run.phase_of(step))(state.params)
     if jax.process_index() == 0:
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items())
         logging.info("eval of step %d: %s", step, shown)
@@ -178,33 +180,47 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
 
 
 class Evaluator:
-    """Evaluates parameters on the run's evaluation examples, each counted once."""
+    """Evaluates parameters on the evaluation examples of a phase, each counted once."""
 
-    def __init__(self, run: build.Run) -> None:
-        self._run = run
-        self._step = step_lib.make_eval_step(run.setup)
+    def __init__(self, run: build.Run, phase: build.Phase) -> None:
+        self._run, self._phase = run, phase
+        self._step = step_lib.make_eval_step(phase.setup)
 
     def __call__(self, params: Any) -> dict[str, float]:
-        """Returns the objectives' means with their baselines, and the task's own metrics."""
-        run, size = self._run, self._run.eval_batch_size
-        mesh = run.setup.mesh
+        """Returns the objectives' means with their baselines, and the task's own metrics.
+
+        Those of the general text, where there is one, have "general_" before their names.
+        """
+        metrics, logits = self._metrics(params, self._phase.eval)
+        if self._run.task:
+            labels = self._phase.eval.labels
+            metrics |= self._run.task.metrics(np.concatenate(logits)[: len(labels)], labels)
+        if self._phase.general is not None:
+            general, _ = self._metrics(params, self._phase.general)
+            metrics |= {f"general_{name}": value for name, value in general.items()}
+        return metrics
+
+    def _metrics(self, params: Any, examples: Any) -> tuple[dict[str, float], list[np.ndarray]]:
+        """Returns the means over the examples, and the classifier's logits of each batch."""
+        mesh, data, size = self._phase.setup.mesh, self._run.config.data, examples.batch_size
         rows = sharding.local_rows(size, mesh)
-        number = run.eval.num_eval_batches()
         total: step_lib.Sums | None = None
         logits = []
-        data = run.config.data
-        for batch in pipeline.dataset(run.eval, 0, number, rows, data.workers, data.prefetch):
+        number = examples.num_eval_batches()
+        for batch in pipeline.dataset(examples, 0, number, rows, data.workers, data.prefetch):
             sums, outputs = self._step(params, sharding.to_devices(batch, size, mesh))
             total = step_lib.add(total, sums)
             if outputs:
                 logits.append(_on_host(outputs["logits"]))
         means = step_lib.means(total or {})
-        loss = sum(o.weight * means[f"{o.name}_loss"] for o in run.setup.objectives)
-        metrics = {"loss": loss, **means}
-        if run.task:
-            labels = run.eval.labels
-            metrics |= run.task.metrics(np.concatenate(logits)[: len(labels)], labels)
-        return metrics
+        loss = sum(o.weight * means[f"{o.name}_loss"] for o in self._phase.setup.objectives)
+        return {"loss": loss, **means}, logits
+
+
+def _sample(run: build.Run) -> dict[str, np.ndarray]:
+    """Returns the first batch of the run, which tells the names and shapes of all."""
+    train = run.phases[0].train
+    return train.batch(0, sharding.local_rows(train.batch_size, run.setup.mesh))
 
 
 def _on_host(array: jax.Array) -> np.ndarray:
@@ -213,18 +229,29 @@ def _on_host(array: jax.Array) -> np.ndarray:
     return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
-def _prefetched(run: build.Run, rows: np.ndarray, start: int, steps: int) -> Iterator[Any]:
-    """Yields batches on the devices, the next one on its way before it is asked for."""
-    data, size, mesh = run.config.data, run.config.train.batch_size, run.setup.mesh
-    made = pipeline.dataset(run.train, start, steps, rows, data.workers, data.prefetch)
-    ahead = None
-    for batch in made:
-        placed = sharding.to_devices(batch, size, mesh)
+def _batches(run: build.Run, start: int) -> Iterator[tuple[int, build.Phase, Any]]:
+    """Yields step, phase and batch of the steps after `start`, a batch on its way before it is asked for."""
+    for phase in run.phases:
+        if start >= phase.stop:
+            continue
+        mesh, size, data = phase.setup.mesh, phase.train.batch_size, run.config.data
+        first = max(start, phase.start)
+        made = pipeline.dataset(
+            phase.train,
+            first - phase.start,
+            phase.stop - phase.start,
+            sharding.local_rows(size, mesh),
+            data.workers,
+            data.prefetch,
+        )
+        ahead = None
+        for step, batch in enumerate(made, first + 1):
+            placed = sharding.to_devices(batch, size, mesh)
+            if ahead is not None:
+                yield ahead
+            ahead = step, phase, placed
         if ahead is not None:
             yield ahead
-        ahead = placed
-    if ahead is not None:
-        yield ahead
 
 
 def _checked(
@@ -245,14 +272,16 @@ def _checked(
 
 
 def _rates(
-    run: build.Run, log: log_lib.Log, step: int, window: step_lib.Sums
+    run: build.Run, phase: build.Phase, log: log_lib.Log, step: int, window: step_lib.Sums
 ) -> tuple[dict[str, float], float]:
     """Returns a window's metrics with the rates, and the estimated seconds to the end."""
     means = step_lib.means(window)
     taken = log.step_seconds(step)
-    predictions = sum(getattr(objective, "capacity", 0) for objective in run.setup.objectives)
+    predictions = sum(getattr(objective, "capacity", 0) for objective in phase.setup.objectives)
     length, tokens = means.pop("row_length"), means.pop("tokens")
-    work = flops.train_step(run.setup.model.spec, run.config.train.batch_size, length, predictions)
+    work = flops.train_step(phase.setup.model.spec, phase.train.batch_size, length, predictions)
+    if phase.setup.teacher is not None:
+        work += flops.forward(phase.setup.teacher.spec, phase.train.batch_size, length, predictions)
     values = {
         **means,
         "tokens_per_second": tokens / taken,
@@ -262,14 +291,17 @@ def _rates(
     return values, (run.steps - step) * taken
 
 
-def _result(run: build.Run, metrics: dict[str, float], steps: int, seconds: float) -> dict[str, Any]:
+def _result(
+    run: build.Run, metrics: dict[str, float], start: dict[str, float], seconds: float
+) -> dict[str, Any]:
     metric = run.task.metric if run.task else "loss"
     return {
         "task": run.config.task.name or "pretraining",
         "metric": metric,
         "value": metrics[metric],
         **metrics,
-        "steps": steps,
+        **{f"start_{name}": value for name, value in start.items() if name in metrics},
+        "steps": run.steps,
         "seconds": round(seconds, 1),
     }
 

@@ -80,3 +80,14 @@ def write_result(workdir: epath.PathLike, result: dict[str, Any]) -> None:
     clean = {k: None if isinstance(v, float) and v != v else v for k, v in result.items()}
     write(epath.Path(workdir) / RESULT, json.dumps(clean, indent=2) + "\n")
     logging.info("result: %s", epath.Path(workdir) / RESULT)
+
+
+def start_metrics(workdir: epath.PathLike) -> dict[str, float]:
+    """Returns the metrics of the evaluation before the first step; none where there was none."""
+    path = epath.Path(workdir) / METRICS
+    if not path.exists():
+        return {}
+    first = json.loads(path.read_text().partition("\n")[0] or "{}")
+    if first.get("step") != 0:
+        return {}
+    return {name: value for name, value in first.items() if name not in ("step", "split", "seconds")}

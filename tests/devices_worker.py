@@ -69,7 +69,7 @@ def make_setup(
     )
     objectives[1].weight = 0.5
     made = sharding.make_mesh(c.mesh)
-    sharding.check(c, made, spec)
+    sharding.check(c, made, spec, c.train.batch_size)
     return step.Setup(
         Model(spec), objectives, optimizer.make(c.optimizer, 10), optimizer.schedule(c.optimizer, 10),
         made, c.train.prng, accumulation, l2,

@@ -10,7 +10,6 @@ from bert_jax import config
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.attention import Attention, Mask, attention_weights, dense
 
-
 MASKS = {
     "padding": ([1, 1, 1, 0], {}, """
         1110

@@ -4,14 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import build
+from bert_jax import adopt
 
 
 def test_arrays_that_are_given_replace_the_initial_ones(caplog):
     caplog.set_level("INFO")
     params = {"a": {"kernel": jnp.zeros((2, 3))}, "b": {"bias": jnp.ones(4)}}
     found = {"a": {"kernel": np.full((2, 3), 7, np.float64)}, "other": np.zeros(1)}
-    taken = build.adopt(params, found, "MODEL")
+    taken = adopt.adopt(params, found, "MODEL")
     np.testing.assert_array_equal(taken["a"]["kernel"], np.full((2, 3), 7))
     assert taken["a"]["kernel"].dtype == jnp.float32
     np.testing.assert_array_equal(taken["b"]["bias"], np.ones(4))
@@ -22,4 +22,4 @@ def test_arrays_that_are_given_replace_the_initial_ones(caplog):
 def test_a_shape_that_does_not_fit_is_refused_by_name():
     params = {"a": {"kernel": jnp.zeros((2, 3))}}
     with pytest.raises(ValueError, match=r"MODEL: a/kernel has shape \(3, 2\) and the model's has \(2, 3\)"):
-        build.adopt(params, {"a": {"kernel": np.zeros((3, 2))}}, "MODEL")
+        adopt.adopt(params, {"a": {"kernel": np.zeros((3, 2))}}, "MODEL")

@@ -235,7 +235,7 @@ def test_sizes_that_do_not_divide_are_refused(values: dict[str, int], message: s
 
     def check() -> None:
         spec = spec_lib.from_config(c.model, vocab_size=128, mask_id=4, has_rtd=True, has_generator=True)
-        sharding.check(c, mesh, spec)
+        sharding.check(c, mesh, spec, c.train.batch_size)
 
     c.model.generator_fraction = 1.0
     check()

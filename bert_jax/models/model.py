@@ -159,8 +159,9 @@ class Model(nn.Module):
         drawn = jax.random.categorical(self.make_rng("sample"), jax.lax.stop_gradient(logits), axis=-1)
         rows = jnp.arange(logits.shape[0])[:, None]
         # Slots without a target point behind the row, where nothing is written.
-        where = jnp.where(batch["mlm_weights"] > 0, batch["mlm_positions"], batch["tokens"].shape[1])
-        original = batch["tokens"].at[rows, where].set(batch["mlm_labels"], mode="drop")
+        tokens = jnp.asarray(batch["tokens"])
+        where = jnp.where(batch["mlm_weights"] > 0, batch["mlm_positions"], tokens.shape[1])
+        original = tokens.at[rows, where].set(batch["mlm_labels"], mode="drop")
         replaced = original.at[rows, where].set(drawn.astype(jnp.int32), mode="drop")
         return {**batch, "tokens": replaced}, {"mlm_logits": logits, "rtd_labels": replaced != original}
 

@@ -10,27 +10,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bert_jax.objectives.distill import HiddenCosine, SoftTargets
 from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.objectives.nsp import NextSentence
+from bert_jax.objectives.rtd import ReplacedTokens
 from bert_jax.objectives.tta import TransformerTextAutoencoder
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
 
-def from_config(config: ConfigDict, tokenizer: Any, unigram: Any) -> list[Any]:
+def from_config(config: ConfigDict, tokenizer: Any, unigram: Any, seq_len: int) -> list[Any]:
     """Returns the pretraining objectives whose weight is not 0.
 
     Args:
       config: the run's config.
       tokenizer: of `bert_jax.data.tokenizer`.
       unigram: (V,) counts of the training tokens, for the baselines.
+      seq_len: S.
     """
     made = []
     if config.objective.mlm.weight:
-        made.append(MaskedLM(config.objective.mlm, tokenizer, config.data.seq_len, unigram))
+        made.append(MaskedLM(config.objective.mlm, tokenizer, seq_len, unigram))
     if config.objective.nsp.weight:
         made.append(NextSentence(config.objective.nsp))
     if config.objective.tta.weight:
-        made.append(TransformerTextAutoencoder(config.objective.tta, tokenizer, config.data.seq_len, unigram))
+        made.append(TransformerTextAutoencoder(config.objective.tta, tokenizer, seq_len, unigram))
+    if config.objective.rtd.weight:
+        made.append(ReplacedTokens(config.objective.rtd))
+    if config.objective.distill.weight:
+        made.append(SoftTargets(config.objective.distill, unigram))
+    if config.objective.distill.cosine:
+        made.append(HiddenCosine(config.objective.distill))
     return made

@@ -1,0 +1,169 @@
+"""The texts of a pretraining run: prepared, opened, and laid out as examples for each phase."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from jax.experimental import multihost_utils
+from ml_collections import ConfigDict
+
+from bert_jax import workdir as workdir_lib
+from bert_jax.data import pipeline, prepare, shards
+from bert_jax.data import tokenizer as tokenizers
+
+_MUCH_UNKNOWN = 0.05  # share of [UNK] that is said aloud
+_GENERAL_HOLDOUT = 0.05  # of the general text, where the run's own text has an eval_path and no share
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Prepared texts that one vocabulary made.
+
+    Attributes:
+      tokenizer: theirs.
+      train: the training split of each text.
+      eval: the held-out split of each.
+      weights: each one's share of the training examples; one text has 1.
+      unigram: (V,) how often each token occurs in training, the texts weighted.
+      general: the held-out split of `data.general_path`; None without one.
+    """
+
+    tokenizer: Any
+    train: tuple[Any, ...]
+    eval: tuple[Any, ...]
+    weights: tuple[float, ...]
+    unigram: np.ndarray
+    general: Any | None
+
+    def examples(
+        self,
+        config: ConfigDict,
+        goals: Sequence[Any],
+        *,
+        batch_size: int,
+        seq_len: int,
+        phase: int,
+        train: bool,
+    ) -> Any:
+        """Returns the training or evaluation examples of a phase (`pipeline.Examples` or a mixture)."""
+        parts = [
+            self._of(split, config, goals, batch_size, seq_len, phase, train)
+            for split in (self.train if train else self.eval)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        from bert_jax.data import mixture
+
+        if not train:
+            return mixture.Concatenation(parts)
+        return mixture.Mixture(parts, self.weights, seed=config.seed)
+
+    def general_examples(
+        self, config: ConfigDict, goals: Sequence[Any], *, batch_size: int, seq_len: int
+    ) -> Any | None:
+        """Returns the examples of the general text; None without one."""
+        if self.general is None:
+            return None
+        return self._of(self.general, config, goals, batch_size, seq_len, 0, False)
+
+    def _of(
+        self,
+        split: Any,
+        config: ConfigDict,
+        goals: Sequence[Any],
+        batch_size: int,
+        seq_len: int,
+        phase: int,
+        train: bool,
+    ) -> pipeline.Examples:
+        return pipeline.Examples(
+            split,
+            self.tokenizer,
+            config,
+            objectives=goals,
+            batch_size=batch_size,
+            train=train,
+            **({"seq_len": seq_len, "phase": phase} if (phase or seq_len != config.data.seq_len) else {}),
+        )
+
+
+def open_text(config: ConfigDict) -> Text:
+    """Prepares the texts of a config, or finds them prepared, and opens them.
+
+    Of a mixture without a given vocabulary, the first text's is trained or taken, for all.
+
+    Raises:
+      ValueError: a text or the tokenizer cannot be used; the message says why.
+    """
+    mixed = tuple(config.data.mixture) or ((config.data.path, 1.0),)
+    folders: list[pathlib.Path] = []
+    for path, _ in mixed:
+        folders.append(_prepared(config, path, folders[0] if folders else None))
+    tokenizer = tokenizers.load(folders[0] / workdir_lib.TOKENIZER, config.data.lowercase,
+                                config.data.strip_accents)  # fmt: skip
+    cache = config.data.cache_dir
+    train = tuple(shards.open(folder, "train", cache) for folder in folders)
+    total = sum(weight for _, weight in mixed)
+    weights = tuple(weight / total for _, weight in mixed)
+    tokens = sum(split.num_tokens for split in train)
+    unigram = np.zeros(tokenizer.vocab_size)
+    for split, weight in zip(train, weights, strict=True):
+        unigram += split.unigram * (weight * tokens / split.num_tokens)
+    general = None
+    if config.data.general_path:
+        folder = _prepared(_of_general(config), config.data.general_path, folders[0])
+        general = shards.open(folder, "eval", cache)
+    text = Text(
+        tokenizer=tokenizer,
+        train=train,
+        eval=tuple(shards.open(folder, "eval", cache) for folder in folders),
+        weights=weights,
+        unigram=train[0].unigram if len(train) == 1 else np.rint(unigram).astype(np.int64),
+        general=general,
+    )
+    unknown = text.unigram[tokenizer.unk_id] / max(1, text.unigram.sum())
+    if unknown > _MUCH_UNKNOWN:
+        logging.warning(
+            "%.1f%% of the training tokens are unknown to the vocabulary: it does not fit the text",
+            100 * unknown,
+        )
+    return text
+
+
+def _of_general(config: ConfigDict) -> ConfigDict:
+    """Returns a config for the general text: what it holds out is what its own model did not see."""
+    config = config.copy_and_resolve_references()
+    config.data.eval_path = ""
+    config.data.eval_fraction = config.data.eval_fraction or _GENERAL_HOLDOUT
+    if config.data.source == "embedded":
+        config.data.source = "text"
+    return config
+
+
+def _prepared(config: ConfigDict, path: str, first: pathlib.Path | None) -> pathlib.Path:
+    """Returns the shard directory of a text; process 0 of several prepares it, the others find it.
+
+    Args:
+      config: the run's.
+      path: in place of `data.path`.
+      first: the shard directory whose vocabulary this text takes; None where it is the first itself.
+    """
+    config = config.copy_and_resolve_references()
+    config.data.path, config.data.mixture = path, ()
+    if first is not None:
+        config.data.tokenizer = str(first / workdir_lib.TOKENIZER)
+        config.data.extend_vocab = 0
+    if path and (pathlib.Path(path) / shards.INDEX).exists():
+        config.data.source = "shards"
+    if jax.process_count() == 1:
+        return prepare.cached(config)
+    if jax.process_index() == 0:
+        prepare.cached(config)
+    multihost_utils.sync_global_devices("bert_jax: text is prepared")
+    return prepare.cached(config)
