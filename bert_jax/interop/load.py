@@ -1,8 +1,9 @@
-"""Opens a model: a run of this project's, or a BERT directory in Hugging Face's layout."""
+"""Opens a model: a run's workdir, a model directory, or a directory of another system's."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from etils import epath
 
 from bert_jax import checkpoint, workdir
 from bert_jax.data import tokenizer as tokenizer_lib
-from bert_jax.interop import huggingface, huggingface_files
+from bert_jax.interop import huggingface, huggingface_files, native, tensorflow1
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.model import Model
 from bert_jax.models.spec import ModelSpec
@@ -45,7 +46,8 @@ def load(path: epath.PathLike) -> tuple[Model, dict[str, Any], tokenizer_lib.Tok
     """Opens a model, ready for `model.apply({"params": params}, {"tokens": ids}, method="hidden")`.
 
     Args:
-      path: a run's workdir, or a Hugging Face BERT directory; local or gs://.
+      path: a run's workdir, a model directory that `bert_jax.convert` wrote, a Hugging Face directory, or
+        one with a TensorFlow 1 checkpoint of BERT or ALBERT; local or gs://.
 
     Returns:
       The model with the heads that the files hold, its parameters (nested dicts of float32 arrays),
@@ -72,18 +74,21 @@ def read(path: epath.PathLike) -> Source:
     """
     folder = epath.Path(path).expanduser()
     if not folder.is_dir():
-        raise ModelDirectoryError(f"{path} is no directory: name a workdir or a Hugging Face BERT directory")
+        raise ModelDirectoryError(f"{path} is no directory: name a workdir or a model's directory")
     if (folder / workdir.MODEL).exists():
-        source = _run(folder)
+        source = _native(folder) if (folder / native.WEIGHTS).exists() else _run(folder)
     elif (folder / "config.json").exists() and any((folder / n).exists() for n in huggingface_files.WEIGHTS):
-        source = _hugging_face(folder)
+        source = _of_another(folder, huggingface.read)
+    elif tensorflow1.is_one(folder):
+        source = _of_another(folder, tensorflow1.read)
     else:
         mend = ""
         if (folder / "members").is_dir():
             mend = f"; it is a run with several seeds, name one of its members, such as {folder}/members/0"
         raise ModelDirectoryError(
-            f"{path} holds no model: neither model.json and checkpoints/ (a run that has saved) nor "
-            f"config.json and model.safetensors (Hugging Face){mend}"
+            f"{path} holds no model: neither model.json with checkpoints/ (a run that has saved) or "
+            "model.safetensors, nor config.json with model.safetensors or pytorch_model.bin (Hugging Face), "
+            f"nor bert_config.json or albert_config.json with a checkpoint (TensorFlow 1){mend}"
         )
     if source.tokenizer.vocab_size > source.spec.vocab_size:
         raise ModelDirectoryError(
@@ -101,7 +106,13 @@ def _run(folder: epath.Path) -> Source:
     return Source(spec, params, tokenizer_lib.load(folder / workdir.TOKENIZER), labels, report)
 
 
-def _hugging_face(folder: epath.Path) -> Source:
+def _native(folder: epath.Path) -> Source:
+    spec, params, labels = native.read(folder)
+    report = ["loaded: a model directory"]
+    return Source(spec, params, tokenizer_lib.load(folder / workdir.TOKENIZER), labels, report)
+
+
+def _of_another(folder: epath.Path, read: Callable[[epath.Path, int], huggingface.Read]) -> Source:
     tokenizer = tokenizer_lib.load(folder)
-    spec, params, labels, report = huggingface.read(folder, tokenizer.mask_id)
+    spec, params, labels, report = read(folder, tokenizer.mask_id)
     return Source(spec, params, tokenizer, labels, report)

@@ -7,9 +7,7 @@ from bert_jax.models.spec import ModelSpec
 
 def _reason(spec: ModelSpec) -> str | None:
     if spec.has_mlm and spec.activation != "gelu":
-        return (
-            f'model.activation = "{spec.activation}", and its token head has "gelu" whatever the layers have'
-        )
+        return f'model.activation = "{spec.activation}", and the token head of electra always has "gelu"'
     return None
 
 

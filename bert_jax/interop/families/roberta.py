@@ -18,11 +18,9 @@ def _extra(spec: ModelSpec) -> dict[str, Any]:
 
 def _reason(spec: ModelSpec) -> str | None:
     if spec.position_offset < 1:
-        return f"model.position_offset = {spec.position_offset}, and it has 1 or more (2 as published)"
+        return f"model.position_offset = {spec.position_offset}, and a roberta has 1 or more (2 as published)"
     if spec.has_mlm and spec.activation != "gelu":
-        return (
-            f'model.activation = "{spec.activation}", and its token head has "gelu" whatever the layers have'
-        )
+        return f'model.activation = "{spec.activation}", and the token head of roberta always has "gelu"'
     return None
 
 

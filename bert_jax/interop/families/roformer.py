@@ -27,7 +27,7 @@ def _values(values: dict[str, Any], config: Config) -> dict[str, Any]:
 
 def _reason(spec: ModelSpec) -> str | None:
     if spec.labels and spec.pooler != spec.activation:
-        return f'model.pooler = "{spec.pooler}", and its classifier has the layers\' "{spec.activation}"'
+        return f'model.pooler = "{spec.pooler}", and in roformer it is model.activation, "{spec.activation}"'
     return None
 
 

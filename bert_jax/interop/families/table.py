@@ -185,7 +185,7 @@ class Family:
         for field in self.fields:
             value = getattr(spec, field.field)
             if isinstance(value, int | float) and value < field.least and field.field != "embedding_size":
-                return f"model.{field.field} = {value}, and it has at least {field.least:g}"
+                return f"model.{field.field} = {value}, and a {self.name} has at least {field.least:g}"
         free = {field.field for field in self.fields} | _WITHOUT_EFFECT | _unused(spec)
         defaults = {field.name: field.default for field in dataclasses.fields(ModelSpec)}
         for name, default in defaults.items():
@@ -195,7 +195,7 @@ class Family:
             if name == "embedding_size" and value == spec.hidden_size:
                 value = 0
             if allowed and value not in allowed:
-                return f"model.{name} = {value!r}, and it has {' or '.join(map(repr, allowed))}"
+                return f"model.{name} = {value!r}, and a {self.name} has {' or '.join(map(repr, allowed))}"
         return self.reason(spec)
 
 
