@@ -261,22 +261,44 @@ class Tokenizer(abc.ABC):
             **names,
         }
 
+    def files(self) -> dict[str, bytes]:
+        """Name and content of the files that `load` makes this tokenizer of."""
+        name, content = self._vocabulary()
+        config = (json.dumps(self._facts(), indent=2, sort_keys=True) + "\n").encode()
+        return {name: content, "tokenizer_config.json": config}
+
     def save(self, directory: str | epath.PathLike) -> None:
-        """Writes `vocab.txt` or `spiece.model`, and `tokenizer_config.json`; `load` gives the same back.
+        """Writes `vocab.txt`, `spiece.model` or (bpe) `tokenizer.json`, and `tokenizer_config.json`.
+
+        `load` gives the same back.
 
         Args:
           directory: local or gs:// path; made where it does not exist. Each file is replaced as a whole.
         """
-        folder = epath.Path(directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        config = (json.dumps(self._facts(), indent=2, sort_keys=True) + "\n").encode()
-        for name, content in (self._vocabulary(), ("tokenizer_config.json", config)):
-            unfinished = folder / f".{name}.tmp"
-            unfinished.write_bytes(content)
-            unfinished.replace(folder / name)
+        _write(epath.Path(directory), self.files())
+
+    def save_for_transformers(self, directory: str | epath.PathLike, max_length: int, family: str) -> None:
+        """Writes what `save` does and what Hugging Face's `AutoTokenizer` needs to give the same ids.
+
+        Args:
+          directory: as in `save`.
+          max_length: tokens that the model reads, ends included.
+          family: the model's: "bert", "roberta", "albert", ... (see `transformers_files.files`).
+        """
+        from bert_jax.data import transformers_files  # which knows the kinds of tokenizers
+
+        _write(epath.Path(directory), transformers_files.files(self, max_length, family))
 
     def digest(self) -> str:
         """SHA-256 (hex) of the vocabulary and of all that changes an encoding: the key of what it made."""
         name, content = self._vocabulary()
         facts = json.dumps([name, self._facts()], sort_keys=True).encode()
         return hashlib.sha256(len(facts).to_bytes(8, "big") + facts + content).hexdigest()
+
+
+def _write(folder: epath.Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        unfinished = folder / f".{name}.tmp"
+        unfinished.write_bytes(content)
+        unfinished.replace(folder / name)
