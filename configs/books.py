@@ -49,6 +49,7 @@ def get_config(variant: str = "rope") -> ConfigDict:
     c.data.eval_fraction = 0.05
     c.data.packing = True
 
+    c.train.phases = ()
     c.train.steps = 900
     c.train.batch_size = 32
     c.train.eval_every = 150

@@ -21,4 +21,5 @@ def get_config() -> ConfigDict:
     c.model.rope_theta = 10_000.0
     c.objective.nsp.weight = 0.0
     c.data.packing = True
+    c.data.max_packed = 32  # of rows of 512, in the second phase
     return c

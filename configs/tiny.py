@@ -39,6 +39,7 @@ def get_config() -> ConfigDict:
     c.data.vocab_size = 4096
     c.data.packing = True
 
+    c.train.phases = ()
     c.train.steps = 300
     c.train.batch_size = 16
     c.train.eval_every = 100

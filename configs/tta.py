@@ -34,6 +34,7 @@ def get_config() -> ConfigDict:
     c.data.packing = True
     c.data.vocab_size = 29_530
 
+    c.train.phases = ()
     c.train.steps = 2_000_000
     c.train.batch_size = 64
     return c

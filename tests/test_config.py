@@ -1,11 +1,14 @@
 """The configuration: every slip is refused by the key's name, and a run's config comes back the same."""
 
+import importlib
 import json
+import pathlib
 
 import pytest
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
+from bert_jax import config_rules
 from bert_jax.config import ConfigError, default, differing_keys, flatten, from_json, to_json, validate
 
 
@@ -25,6 +28,11 @@ def make(**values) -> ConfigDict:
 
 
 TTA = {"model__kind": "tta", "objective__tta__weight": 1.0, "objective__mlm__weight": 0.0}
+CAUSAL = {"model__mask": "causal", "objective__causal__weight": 1.0, "objective__mlm__weight": 0.0}
+PREFIX = {"model__mask": "prefix", "objective__prefix__weight": 1.0, "objective__mlm__weight": 0.0}
+TEACHER = {"objective__distill__teacher": "DIR", "objective__distill__weight": 5.0}
+MIXTURE = {"data__source": "text", "data__mixture": (("a", 0.5), ("b", 2))}
+PHASES = {"train__phases": ((128, 8), (512, 2, 16))}
 TASK = {"task__name": "cola", "data__path": "data/cola"}
 
 
@@ -41,6 +49,15 @@ TASK = {"task__name": "cola", "data__path": "data/cola"}
         {"objective__nsp__weight": 1.0},
         {"data__packing": True, "data__unit": "sentence"},
         {"mesh__data": 4, "mesh__fsdp": 2, "mesh__tensor": 2},
+        CAUSAL,
+        {**PREFIX, "data__packing": True},
+        {**TEACHER, "objective__distill__cosine": 1.0},
+        {"objective__rtd__weight": 50.0, "data__packing": True},
+        {"objective__rtd__weight": 50.0, "objective__sop__weight": 1.0},
+        MIXTURE,
+        PHASES,
+        {**PHASES, "train__steps": 3},
+        {"init_from": "DIR", "data__extend_vocab": 100},
     ],
 )
 def test_accepts(values):
@@ -87,17 +104,17 @@ def test_wrong_type_is_named(key, value, kind):
     assert str(error.value) == f"{key.replace('__', '.')} = {value!r}: it must be {kind}"
 
 
-@pytest.mark.parametrize("key", sorted(config_lib._CHOICES))
+@pytest.mark.parametrize("key", sorted(config_rules.CHOICES))
 def test_choices_are_told(key):
     with pytest.raises(ConfigError) as error:
         validate(make(**{key.replace(".", "__"): "neither"}))
     assert str(error.value).startswith(f"{key} = 'neither': it must be one of ")
-    assert all(repr(choice) in str(error.value) for choice in config_lib._CHOICES[key])
+    assert all(repr(choice) in str(error.value) for choice in config_rules.CHOICES[key])
 
 
-@pytest.mark.parametrize("key", sorted(config_lib._RANGES))
+@pytest.mark.parametrize("key", sorted(config_rules.RANGES))
 def test_bounds_are_told(key):
-    low, high = config_lib._RANGES[key]
+    low, high = config_rules.RANGES[key]
     like = flatten(default())[key]
     outside = [like.__class__(bound + step) for bound, step in ((low, -1), (high, 1)) if bound is not None]
     if isinstance(like, float):
@@ -142,19 +159,52 @@ def test_bounds_are_told(key):
         ({"data__source": "text"}, ['data.source = "text"', "data.path"]),
         ({"data__source": "shards"}, ['data.source = "shards"', "data.path"]),
         ({"mesh__data": 0}, ["mesh.data = 0"]),
-        ({"objective__mlm__weight": 0.0}, ["objective.mlm.weight", "objective.tta.weight"]),
+        ({"objective__mlm__weight": 0.0}, ["every objective has weight 0", "objective.mlm.weight"]),
         ({"objective__tta__weight": 1.0}, ["objective.tta.weight", 'model.kind = "encoder"']),
         ({"model__kind": "tta"}, ['model.kind = "tta"', "objective.tta"]),
-        ({**TTA, "objective__mlm__weight": 1.0}, ['model.kind = "tta"', "objective.mlm.weight"]),
-        ({**TTA, "objective__nsp__weight": 1.0}, ['model.kind = "tta"', "objective.nsp.weight"]),
+        ({**TTA, "objective__mlm__weight": 1.0}, ['model.kind = "tta"', "objective.mlm"]),
+        ({**TTA, "objective__nsp__weight": 1.0}, ['model.kind = "tta"', "nsp"]),
         ({"objective__nsp__weight": 1.0, "data__packing": True}, ["data.packing", "objective.nsp"]),
         ({"objective__nsp__weight": 1.0, "data__unit": "sentence"}, ["objective.nsp", "data.unit"]),
         ({"objective__nsp__weight": 1.0, "model__segments": 1}, ["objective.nsp", "model.segments"]),
         ({"task__name": "cola"}, ['task.name = "cola"', "data.path"]),
         ({**TASK, "data__packing": True}, ["data.packing"]),
         ({**TASK, "model__kind": "tta"}, ['model.kind = "tta"']),
+        ({**TTA, "model__mask": "causal"}, ['model.kind = "tta"', 'model.mask = "causal"']),
+        ({"objective__causal__weight": 1.0}, ["objective.causal.weight", 'model.mask = "full"']),
+        ({"objective__prefix__weight": 1.0}, ["objective.prefix.weight", 'model.mask = "full"']),
+        ({"model__mask": "causal"}, ['model.mask = "causal"', "objective.causal"]),
+        ({**CAUSAL, "objective__mlm__weight": 1.0}, ['model.mask = "causal"', "objective.mlm"]),
+        ({**PREFIX, "objective__sop__weight": 1.0}, ['model.mask = "prefix"', "sop"]),
+        (
+            {"objective__nsp__weight": 1.0, "objective__sop__weight": 1.0},
+            ["objective.nsp", "objective.sop"],
+        ),
+        ({"objective__sop__weight": 1.0, "data__packing": True}, ["data.packing", "objective.sop"]),
+        ({"objective__rtd__weight": 50.0, "objective__mlm__weight": 0.0, "objective__nsp__weight": 1.0},
+         ["objective.rtd", "objective.mlm"]),
+        ({**TEACHER, "objective__rtd__weight": 50.0}, ["objective.rtd", "objective.distill"]),
+        ({"objective__distill__weight": 1.0}, ["objective.distill.teacher"]),
+        ({"objective__distill__teacher": "DIR"}, ["objective.distill.teacher", "objective.distill.weight"]),
+        ({"model__attention": "random", "data__packing": True}, ["model.attention", "data.packing"]),
+        ({"model__attention": "random", "model__position": "rotary"}, ["model.attention", "rotary"]),
+        ({"model__first_norm": False}, ["model.first_norm", 'model.norm = "pre"']),
+        ({"model__local_window": 5}, ["model.local_window = 5", "even"]),
+        ({"model__position_offset": 2, "model__position": "rotary"}, ["model.position_offset = 2"]),
+        ({**MIXTURE, "data__path": "c"}, ["data.path", "data.mixture"]),
+        ({"data__mixture": (("a", 1),)}, ["data.mixture", "data.source"]),
+        ({"train__phases": ((64, 8),)}, ["train.phases", "64", "data.seq_len = 128"]),
+        ({"train__phases": ((128, 8), (1024, 8))}, ["train.phases", "model.max_positions = 512"]),
+        ({**PHASES, "train__steps": 11}, ["train.steps = 11", "10 steps of train.phases"]),
+        ({**PHASES, "train__accumulation": 32}, ["train.phases", "train.accumulation = 32"]),
+        ({**PHASES, "objective__mlm__max_predictions": 20}, ["objective.mlm.max_predictions = 20"]),
+        ({**PHASES, "train__steps": 0, "train__epochs": 1.0}, ["train.epochs = 1", "train.phases"]),
+        ({"data__extend_vocab": 9}, ["data.extend_vocab", "init_from"]),
+        ({"data__extend_vocab": 9, "init_from": "D", "data__tokenizer": "T"}, ["data.tokenizer"]),
+        ({**TASK, **PHASES, "train__phases": ((128, 10),)}, ["train.phases"]),
+        ({**TASK, "data__general_path": "G"}, ["data.general_path"]),
     ],
-)
+)  # fmt: skip
 def test_impossible_pairs_are_named(values, keys):
     with pytest.raises(ConfigError) as error:
         validate(make(**values))
@@ -163,8 +213,45 @@ def test_impossible_pairs_are_named(values, keys):
     assert [key for key in keys if key not in message] == []
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("train__phases", ((128,),), "(seq_len, steps) or (seq_len, steps, batch_size), all above 0"),
+        ("train__phases", (128, 8), "(seq_len, steps) or (seq_len, steps, batch_size), all above 0"),
+        ("train__phases", ((128, 0),), "all above 0"),
+        ("data__mixture", ("a", "b"), "(path, weight) pairs, each weight above 0"),
+        ("data__mixture", (("a", 0),), "each weight above 0"),
+        ("data__buckets", (True,), "whole numbers"),
+    ],
+)
+def test_tuples_hold_what_they_must(key, value, kind):
+    with pytest.raises(ConfigError) as error:
+        validate(make(**{key: value}))
+    assert str(error.value).startswith(f"{key.replace('__', '.')} = {value!r}: it must be a tuple of ")
+    assert kind in str(error.value)
+
+
+RECIPES = sorted(path.stem for path in (pathlib.Path(__file__).parents[1] / "configs").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_valid_and_tells_how_to_run_it(name):
+    recipe = importlib.import_module(f"configs.{name}")
+    assert f"--config=configs/{name}.py" in recipe.__doc__
+    assert "Seen:" in recipe.__doc__
+    for variant in getattr(recipe, "VARIANTS", (None,)):
+        c = recipe.get_config(*([] if variant is None else [variant]))
+        if c.objective.distill.weight:
+            c.objective.distill.teacher = "DIR"
+        validate(c)
+        if c.data.max_packed < c.data.seq_len // 16:
+            assert not c.data.packing, "rows as long as these have room for more"
+
+
 def test_json_gives_the_same_config_back():
     c = make(**TASK, data__buckets=(32, 64), data__lowercase=False, optimizer__learning_rate=3e-5)
+    pretraining = make(**PHASES, **MIXTURE)
+    assert flatten(from_json(to_json(pretraining))) == flatten(pretraining)
     text = to_json(c)
     assert json.loads(text)["format"] == config_lib.FORMAT
     again = from_json(text)
@@ -211,7 +298,7 @@ def test_free_keys_may_differ():
 
 def test_tables_name_keys_of_the_schema():
     schema = flatten(default())
-    assert set(config_lib._CHOICES) <= set(schema)
-    assert set(config_lib._RANGES) <= set(schema)
+    assert set(config_rules.CHOICES) <= set(schema)
+    assert set(config_rules.RANGES) <= set(schema)
     numbers = {k for k, v in schema.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    assert numbers - set(config_lib._RANGES) == set()
+    assert numbers - set(config_rules.RANGES) == set()
