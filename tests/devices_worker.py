@@ -33,8 +33,8 @@ def batches() -> list[dict[str, np.ndarray]]:
             "mlm_positions": rng.integers(0, LENGTH, (ROWS, SLOTS)).astype(np.int32),
             "mlm_labels": rng.integers(0, VOCAB, (ROWS, SLOTS)).astype(np.int32),
             "mlm_weights": weights.astype(np.float32),
-            "nsp_labels": rng.integers(0, 2, ROWS).astype(np.int32),
-            "nsp_weights": (segments[:, 0] > 0).astype(np.float32),
+            "pair_labels": rng.integers(0, 2, ROWS).astype(np.int32),
+            "pair_weights": (segments[:, 0] > 0).astype(np.float32),
         })  # fmt: skip
     return made
 

@@ -45,7 +45,7 @@ def test_a_tie_is_no_right_guess() -> None:
     sums = token_sums(logits, jnp.array([[0, 0, 1]]), jnp.ones((1, 3)))
     assert float(sums["accuracy"]) == 1.0
     nsp = NextSentence(config.default().objective.nsp)
-    batch = {"nsp_labels": jnp.array([0, 1]), "nsp_weights": jnp.ones(2)}
+    batch = {"pair_labels": jnp.array([0, 1]), "pair_weights": jnp.ones(2)}
     for logits in (jnp.zeros((2, 2)), jnp.zeros((2, 1))):
         assert float(nsp.sums(batch, {"nsp_logits": logits})["accuracy"]) == 0.0
 
@@ -103,7 +103,7 @@ def test_nsp_equals_numpy(head: str) -> None:
     losses = -np.log(np.where(labels == 1, p_random, 1 - p_random))
     hits = (p_random > 0.5) == (labels == 1)
     nsp = NextSentence(config.default().objective.nsp)
-    batch = {"nsp_labels": jnp.array(labels), "nsp_weights": jnp.array(weights)}
+    batch = {"pair_labels": jnp.array(labels), "pair_weights": jnp.array(weights)}
     sums = nsp.sums(batch, {"nsp_logits": jnp.array(logits)})
     assert float(nsp.count(batch)) == 4.0
     assert float(sums["loss"]) == pytest.approx((losses * weights).sum(), rel=1e-6)
@@ -114,7 +114,7 @@ def test_nsp_equals_numpy(head: str) -> None:
 def test_nsp_rows_of_padding_have_no_weight() -> None:
     nsp = NextSentence(config.default().objective.nsp)
     made = nsp.features({"segment_ids": np.array([[1, 1, 0], [0, 0, 0]])}, [])
-    np.testing.assert_array_equal(made["nsp_weights"], np.array([1, 0], np.float32))
+    np.testing.assert_array_equal(made["pair_weights"], np.array([1, 0], np.float32))
 
 
 def _tta(rate: float) -> TransformerTextAutoencoder:

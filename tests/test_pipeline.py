@@ -194,7 +194,7 @@ def test_pair_rows_literal() -> None:
         (1, 15): [2, 15, 16, 3, 12, 13, 14, 3, 0, 0],
     }
     seen = set()
-    for row, label in zip(batch["tokens"], batch["nsp_labels"].tolist(), strict=True):
+    for row, label in zip(batch["tokens"], batch["pair_labels"].tolist(), strict=True):
         seen.add((label, int(row[1])))
         np.testing.assert_array_equal(row, expected[label, int(row[1])])
     assert seen == set(expected)

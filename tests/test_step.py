@@ -55,8 +55,8 @@ def test_metrics_are_sums_over_the_batch(trained: types.SimpleNamespace) -> None
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     mlm = -(np.take_along_axis(log_p, labels[..., None], -1)[..., 0] * weights).sum() / weights.sum()
     hits = ((logits.argmax(-1) == labels) * weights).sum() / weights.sum()
-    margin = np.asarray(out["nsp_logits"], np.float64) @ [-1, 1] * np.where(batch["nsp_labels"] == 1, 1, -1)
-    nsp = (np.log1p(np.exp(-margin)) * batch["nsp_weights"]).sum() / batch["nsp_weights"].sum()
+    margin = np.asarray(out["nsp_logits"], np.float64) @ [-1, 1] * np.where(batch["pair_labels"] == 1, 1, -1)
+    nsp = (np.log1p(np.exp(-margin)) * batch["pair_weights"]).sum() / batch["pair_weights"].sum()
 
     new, sums = trained.update(state, _placed(batch, trained.setup))
     found = step.means(step.add(None, sums))

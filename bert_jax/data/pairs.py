@@ -27,7 +27,7 @@ class Spans:
     Attributes:
       a_start, a_length: where A starts, and its tokens.
       b_start, b_length: the same of B.
-      labels: 0 where B follows A, 1 where it is of another document.
+      labels: 0 where B follows A, 1 where it does not: it is of another document, or comes before A.
     """
 
     a_start: np.ndarray
@@ -85,6 +85,38 @@ def truncate(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> tuple[np.ndarr
     return a - drop_a, b - drop_b
 
 
+def room(seq_len: int) -> int:
+    """Returns the tokens of A and B that a row of `seq_len` has room for.
+
+    Raises:
+      ValueError: none for each of them.
+    """
+    if seq_len < 5:
+        raise ValueError(
+            f"data.seq_len = {seq_len}: a pair takes at least 5, [CLS], two [SEP] and a token of each"
+        )
+    return seq_len - 3
+
+
+def targets(is_short: np.ndarray, length: np.ndarray, room: int, short_share: float) -> np.ndarray:
+    """Returns most tokens of each pair, (R,) int64: `room`, or for a share of them 2 to `room`, all alike.
+
+    Args:
+      is_short, length: (R,) uniform numbers.
+      room: most tokens of any pair.
+      short_share: share of the pairs that are short.
+    """
+    return np.where(is_short < short_share, 2 + (length * (room - 1)).astype(np.int64), room)
+
+
+def drop_front(dropped: np.ndarray, generators: Sequence[np.random.Generator]) -> np.ndarray:
+    """Returns how many of each row's dropped tokens are taken from the front: each by a fair coin."""
+    front = np.zeros_like(dropped)
+    for row in np.flatnonzero(dropped):
+        front[row] = generators[row].binomial(dropped[row], 0.5)
+    return front
+
+
 class Pairs:
     """The pairs of a text.
 
@@ -106,10 +138,6 @@ class Pairs:
         Raises:
           ValueError: fewer than two documents, no document of two sentences, or S below 5.
         """
-        if seq_len < 5:
-            raise ValueError(
-                f"data.seq_len = {seq_len}: a pair takes at least 5, [CLS], two [SEP] and a token of each"
-            )
         documents = np.asarray(documents)
         documents = np.concatenate([documents[:-1][np.diff(documents) > 0], documents[-1:]])
         if len(documents) < 3:
@@ -119,7 +147,7 @@ class Pairs:
                 "document"
             )
         self._sentences, self._documents = np.asarray(sentences), documents
-        self._room = seq_len - 3
+        self._room = room(seq_len)
         self._short_share = short_share
         self._first, self._last = chunks(self._sentences, documents, self._room)
         self.num_examples = len(self._first)
@@ -140,11 +168,7 @@ class Pairs:
         first, last = self._first[examples], self._last[examples]
         is_random = draws[:, 0] < 0.5
         middle = first + 1 + (draws[:, 1] * (last - first - 1)).astype(np.int64)
-        target = np.where(
-            draws[:, 2] < self._short_share,
-            2 + (draws[:, 3] * (self._room - 1)).astype(np.int64),
-            self._room,
-        )
+        target = targets(draws[:, 2], draws[:, 3], self._room, self._short_share)
         a_start, b_start, b_end = (np.asarray(self._sentences[i]) for i in (first, middle, last))
         a_whole, b_whole = b_start - a_start, b_end - b_start
         a_length, b_length = truncate(a_whole, b_whole, target)
@@ -155,8 +179,8 @@ class Pairs:
         # The lengths are those of the true pair, so that they tell nothing. Only where no run of
         # another document is long enough does a random B stay shorter.
         b_length = np.minimum(b_length, b_whole)
-        a_start += _drop_front(a_whole - a_length, generators)
-        b_start += _drop_front(b_whole - b_length, generators)
+        a_start += drop_front(a_whole - a_length, generators)
+        b_start += drop_front(b_whole - b_length, generators)
         return Spans(a_start, a_length, b_start, b_length, is_random.astype(np.int32))
 
     def _elsewhere(
@@ -196,11 +220,3 @@ class Pairs:
             last[rows] = np.where(better, np.where(fits > 0, stop, end), last[rows])
             found[rows] = np.maximum(found[rows], fits)
         return sentences[first], sentences[last] - sentences[first]
-
-
-def _drop_front(dropped: np.ndarray, generators: Sequence[np.random.Generator]) -> np.ndarray:
-    """Returns how many of each row's dropped tokens are taken from the front: each by a fair coin."""
-    front = np.zeros_like(dropped)
-    for row in np.flatnonzero(dropped):
-        front[row] = generators[row].binomial(dropped[row], 0.5)
-    return front

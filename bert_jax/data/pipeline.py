@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 from bert_jax.data.ordering import generators, order
 from bert_jax.data.packing import Packing
 from bert_jax.data.pairs import Pairs
+from bert_jax.data.sentence_order import OrderPairs
 
 
 class Objective(Protocol):
@@ -57,6 +58,7 @@ class Examples:
     """The examples of a prepared split.
 
     Attributes:
+      total: different examples of the split.
       num_examples: examples of an epoch, or of the evaluation.
       batch_size: B.
     """
@@ -70,42 +72,52 @@ class Examples:
         objectives: Sequence[Objective],
         batch_size: int,
         train: bool,
+        seq_len: int | None = None,
+        phase: int = 0,
+        part: int = 0,
     ) -> None:
         """Lays out the examples.
 
         Args:
           split: an open `shards.Split`.
           tokenizer: the `tokenizer.Tokenizer` that the text was prepared with.
-          config: the whole config; `data`, `objective.nsp`, `seed` and `train.eval_rows` are read.
+          config: the whole config; `data`, `objective.nsp`, `objective.sop`, `seed` and `train.eval_rows`
+            are read.
           objectives: what adds masks and labels; each has random numbers of its own, by its name.
           batch_size: B, rows of a global batch.
           train: shuffled anew in every epoch, without end; or once and in order, always with the
             same masks, at most `train.eval_rows` examples, evenly spread.
+          seq_len: S; None is data.seq_len.
+          phase: of `train.phases`: each trains in an order and with masks of its own.
+          part: number of this text in a mixture: each has an order and masks of its own.
 
         Raises:
           ValueError: the split has no example, or cannot give pairs.
         """
         self._split, self._tokenizer, self._objectives = split, tokenizer, list(objectives)
-        self._seed, self._train, self.batch_size = config.seed, train, batch_size
-        self._seq_len = config.data.seq_len
-        self._pairs: Pairs | None = None
+        self._train, self.batch_size = train, batch_size
+        # A seed of its own for each; config.seed, below 2**31, for the first of both.
+        self._seed = config.seed + (part << 31) + ((phase if train else 0) << 47)
+        self._seq_len = seq_len or config.data.seq_len
+        self._pairs: Pairs | OrderPairs | None = None
         self._packing: Packing | None = None
-        if config.objective.nsp.weight:
-            share = config.objective.nsp.short_share
-            self._pairs = Pairs(split.sentences, split.documents, self._seq_len, share)
-            self._total = self._pairs.num_examples
+        nsp, sop = config.objective.nsp, config.objective.sop
+        if nsp.weight or sop.weight:
+            kind, share = (Pairs, nsp.short_share) if nsp.weight else (OrderPairs, sop.short_share)
+            self._pairs = kind(split.sentences, split.documents, self._seq_len, share)
+            self.total = self._pairs.num_examples
         else:
             borders = split.sentences if config.data.unit == "sentence" else split.sentences[split.documents]
             self._starts, self._lengths = windows(borders, self._seq_len - 2)
-            self._total = len(self._starts)
+            self.total = len(self._starts)
             if config.data.packing:
                 self._packing = Packing(self._lengths, self._seq_len, config.data.max_packed, self._seed)
-                self._total = self._packing.num_rows
-        if not self._total:
+                self.total = self._packing.num_rows
+        if not self.total:
             name = "training" if train else "evaluation"
             raise ValueError(f"the {name} split has no text: give more, or another data.eval_fraction")
         limit = 0 if train else config.train.eval_rows
-        self.num_examples = min(self._total, limit) if limit else self._total
+        self.num_examples = min(self.total, limit) if limit else self.total
 
     @property
     def fill_share(self) -> float:
@@ -132,24 +144,32 @@ class Examples:
         """
         g = step * self.batch_size + np.asarray(rows, np.int64)
         if self._train:
-            epoch, index = order(g, self._total, self._seed)
-            valid = None
-        else:
-            valid = g < self.num_examples
-            epoch = np.zeros(len(g), np.int64)
-            index = np.where(valid, g, 0) * self._total // self.num_examples
-        phase = "train" if self._train else "eval"
-        batch = self._rows(epoch, index, phase)
+            return self.numbered(g)
+        valid = g < self.num_examples
+        index = np.where(valid, g, 0) * self.total // self.num_examples
+        return without(self.take(np.zeros_like(index), index), ~valid, self._tokenizer.pad_id)
+
+    def numbered(self, g: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the rows of training examples by their numbers since the run's start, (R,) int64."""
+        return self.take(*order(g, self.total, self._seed))
+
+    def take(self, epoch: np.ndarray, index: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the rows of examples, with what the objectives add.
+
+        Args:
+          epoch: (R,) int64: of each, which decides on its masks; 0 in evaluation.
+          index: (R,) int64: numbers below `total`.
+        """
+        use = "train" if self._train else "eval"
+        batch = self._rows(epoch, index, use)
         for objective in self._objectives:
-            random = generators(self._seed, f"{phase} {objective.name}", epoch, index)
+            random = generators(self._seed, f"{use} {objective.name}", epoch, index)
             batch = batch | objective.features(batch, random)
-        if valid is not None and not valid.all():
-            batch = {key: _blank(key, value, valid, self._tokenizer.pad_id) for key, value in batch.items()}
         return batch
 
-    def _rows(self, epoch: np.ndarray, index: np.ndarray, phase: str) -> dict[str, np.ndarray]:
+    def _rows(self, epoch: np.ndarray, index: np.ndarray, use: str) -> dict[str, np.ndarray]:
         if self._pairs:
-            random = generators(self._seed, f"{phase} pairs", epoch, index)
+            random = generators(self._seed, f"{use} pairs", epoch, index)
             spans = self._pairs.spans(index, random)
             batch = self._lay_out(
                 np.stack([spans.a_start, spans.b_start], axis=1).ravel(),
@@ -157,7 +177,7 @@ class Examples:
                 np.full(len(index), 2),
                 pairs=True,
             )
-            return batch | {"nsp_labels": spans.labels}
+            return batch | {"pair_labels": spans.labels}
         if self._packing:
             numbers, counts = self._packing.windows(epoch, index)
             return self._lay_out(self._starts[numbers], self._lengths[numbers], counts)
@@ -200,9 +220,15 @@ class Examples:
         return batch
 
 
-def _blank(key: str, value: np.ndarray, valid: np.ndarray, pad_id: int) -> np.ndarray:
-    keep = valid.reshape((-1,) + (1,) * (value.ndim - 1))
-    return np.where(keep, value, np.asarray(pad_id if key == "tokens" else 0, value.dtype))
+def without(batch: dict[str, np.ndarray], rows: np.ndarray, pad_id: int) -> dict[str, np.ndarray]:
+    """Returns a batch in which some rows, (R,) bool, are padding: `pad_id` for tokens, 0 for all else."""
+    if not rows.any():
+        return batch
+    result = {}
+    for key, value in batch.items():
+        result[key] = value.copy()
+        result[key][rows] = pad_id if key == "tokens" else 0
+    return result
 
 
 class Batches(Protocol):

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bert_jax.objectives.causal import CausalLM
 from bert_jax.objectives.distill import HiddenCosine, SoftTargets
 from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.objectives.nsp import NextSentence
+from bert_jax.objectives.prefix import PrefixLM
 from bert_jax.objectives.rtd import ReplacedTokens
+from bert_jax.objectives.sop import SentenceOrder
 from bert_jax.objectives.tta import TransformerTextAutoencoder
 
 if TYPE_CHECKING:
@@ -34,8 +37,14 @@ def from_config(config: ConfigDict, tokenizer: Any, unigram: Any, seq_len: int) 
         made.append(MaskedLM(config.objective.mlm, tokenizer, seq_len, unigram))
     if config.objective.nsp.weight:
         made.append(NextSentence(config.objective.nsp))
+    if config.objective.sop.weight:
+        made.append(SentenceOrder(config.objective.sop))
     if config.objective.tta.weight:
         made.append(TransformerTextAutoencoder(config.objective.tta, tokenizer, seq_len, unigram))
+    if config.objective.causal.weight:
+        made.append(CausalLM(config.objective.causal, tokenizer, seq_len, unigram))
+    if config.objective.prefix.weight:
+        made.append(PrefixLM(config.objective.prefix, tokenizer, seq_len, unigram))
     if config.objective.rtd.weight:
         made.append(ReplacedTokens(config.objective.rtd))
     if config.objective.distill.weight:

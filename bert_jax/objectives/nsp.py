@@ -13,11 +13,12 @@ from ml_collections import ConfigDict
 class NextSentence:
     """Tells a true next segment (label 0) from one of another document (label 1).
 
-    The pipeline makes the pairs and `nsp_labels`; the loss is a softmax over the pooled head's two
+    The pipeline makes the pairs and `pair_labels`; the loss is a softmax over the pooled head's two
     logits, or a binary cross-entropy on the single head's one.
     """
 
     name = "nsp"
+    baseline = "always_next_accuracy"  # name of the share of label 0
 
     def __init__(self, config: ConfigDict):
         self.weight = config.weight
@@ -25,16 +26,16 @@ class NextSentence:
     def features(
         self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
     ) -> dict[str, np.ndarray]:
-        """Returns `nsp_weights` (B,) float32: 1 for a row that holds a pair."""
-        return {"nsp_weights": (batch["segment_ids"][:, 0] > 0).astype(np.float32)}
+        """Returns `pair_weights` (B,) float32: 1 for a row that holds a pair."""
+        return {"pair_weights": (batch["segment_ids"][:, 0] > 0).astype(np.float32)}
 
     def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns how many pairs a batch holds."""
-        return jnp.sum(batch["nsp_weights"])
+        return jnp.sum(batch["pair_weights"])
 
     def sums(self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the summed loss (nats) and right guesses."""
-        logits, labels, weights = outputs["nsp_logits"], batch["nsp_labels"], batch["nsp_weights"]
+        logits, labels, weights = outputs["nsp_logits"], batch["pair_labels"], batch["pair_weights"]
         # A softmax over two logits is a logistic function of their difference.
         margin = logits[:, 0] if logits.shape[-1] == 1 else logits[:, 1] - logits[:, 0]
         sign = jnp.where(labels == 1, 1.0, -1.0)
@@ -42,5 +43,5 @@ class NextSentence:
         return {"loss": jnp.sum(losses * weights), "accuracy": jnp.sum((sign * margin > 0) * weights)}
 
     def baselines(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Returns the sum of hits of always answering "it follows"."""
-        return {"always_next_accuracy": jnp.sum((batch["nsp_labels"] == 0) * batch["nsp_weights"])}
+        """Returns the sum of hits of always answering 0."""
+        return {self.baseline: jnp.sum((batch["pair_labels"] == 0) * batch["pair_weights"])}

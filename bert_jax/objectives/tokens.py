@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,21 @@ def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> dict
         "loss": jnp.sum(losses * weights),
         "accuracy": jnp.sum((above == 1) * weights),
     }
+
+
+def with_ends(unigram: np.ndarray, ends: Sequence[int], seq_len: int) -> np.ndarray:
+    """Returns token counts, (V,) int64, that know of the tokens which begin and end a text.
+
+    They come as often as texts begin and end, which for full rows is once in S - 2 tokens.
+
+    Args:
+      unigram: (V,) counts of the training tokens, which have no ends.
+      ends: ids of the end tokens that are predicted.
+      seq_len: S.
+    """
+    counts = unigram.astype(np.int64).copy()
+    counts[list(ends)] += max(1, int(counts.sum()) // max(1, seq_len - 2))
+    return counts
 
 
 class Unigram:

@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.data import masking
-from bert_jax.objectives.tokens import Unigram, token_sums
+from bert_jax.objectives.tokens import Unigram, token_sums, with_ends
 
 
 class TransformerTextAutoencoder:
@@ -26,13 +26,8 @@ class TransformerTextAutoencoder:
         self.weight = config.weight
         self.rate = config.rate
         self.capacity = seq_len if self.rate >= 1 else masking.capacity(config.rate, seq_len, "bernoulli")
-        # The end tokens are predicted too, one each a text, and the baseline must know of them:
-        # they come as often as texts begin and end, which for full rows is once in S - 2 tokens.
-        counts = unigram.astype(np.int64).copy()
-        ends = max(1, int(counts.sum()) // max(1, seq_len - 2))
-        counts[tokenizer.cls_id] += ends
-        counts[tokenizer.sep_id] += ends
-        self.unigram = Unigram(counts)
+        # The end tokens are predicted too, one each a text, and the baseline must know of them.
+        self.unigram = Unigram(with_ends(unigram, [tokenizer.cls_id, tokenizer.sep_id], seq_len))
 
     def features(
         self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
