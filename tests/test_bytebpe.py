@@ -187,6 +187,17 @@ def test_offsets(trained):
     assert trained.encode("\ud800x", special=False).offsets[-1] == (1, 2)
 
 
+def test_offsets_of_a_space_with_a_part_of_a_character():
+    tokenizer = tokenizers.train_bytebpe(["a \u2014 b \u2013 c \u201cd\u201d"] * 9, 262)
+    assert tokenizer.token(260) == "\u00e2\u0122"  # the first two bytes of them all
+    tokenizer = tokenizers.train_bytebpe(["a \u2014 b \u2013 c \u201cd\u201d"] * 9, 263)
+    encoding = tokenizer.encode("a \u2014", special=False)
+    assert encoding.tokens[-2:] == ["\u0120\u00e2\u0122", "\u0136"] and encoding.offsets[-2:] == [
+        (2, 3),
+        (2, 3),
+    ]
+
+
 @pytest.mark.parametrize("text", MANY)
 def test_odd_text(trained, text):
     encoding = trained.encode(text, special=False)

@@ -90,7 +90,7 @@ class ByteBPE(Tokenizer):
         self._before_space = {i for i, token in added.items() if token["rstrip"]}
         self._spaced = {
             i for i, token in enumerate(self._tokens)
-            if i not in added and token[0] == _SPACE and not _bytes(token).decode(errors="ignore").isspace()
+            if i not in added and token[0] == _SPACE and not _bytes(token).isspace()
         } | self._after_space | self._before_space  # fmt: skip
 
     def __reduce__(self) -> tuple:
