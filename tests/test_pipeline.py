@@ -68,8 +68,8 @@ def make(seq_len: int = 32, **values: object) -> ConfigDict:
     c.data.seq_len = seq_len
     for key, value in values.items():
         group, _, name = key.partition("__")
-        if group == "nsp":
-            c.objective.nsp[name] = value
+        if group in ("nsp", "sop"):
+            c.objective[group][name] = value
         else:
             c[group][name] = value
     return c
@@ -89,6 +89,7 @@ MODES = {
     "sentences": {"data__unit": "sentence"},
     "packed": {"data__unit": "sentence", "data__packing": True},
     "pairs": {"nsp__weight": 1.0},
+    "order": {"sop__weight": 1.0},
 }
 
 
@@ -295,12 +296,54 @@ def test_evaluation_takes_everything_once(mode: str, batch_size: int) -> None:
     # The same examples and masks whatever the batch size.
     one = examples(split, make(**MODES[mode]), ex.num_examples, train=False)
     assert equal({k: v[real] for k, v in whole.items()}, one.batch(0, np.arange(ex.num_examples)))
-    if mode != "pairs":
+    if mode not in ("pairs", "order"):
         plain = examples(split, make(**MODES[mode]), ex.num_examples, train=False, masked=False)
         found = [t for unit in units(plain.batch(0, np.arange(ex.num_examples))) for t in unit]
         assert sorted(found) == split.tokens.tolist()
         if mode != "packed":
             assert found == split.tokens.tolist()
+
+
+def test_order_rows_literal() -> None:
+    ex = examples(text([2, 3]), make(10, sop__weight=1.0, sop__short_share=0.0), 40, masked=False)
+    batch = ex.batch(0, np.arange(40))
+    expected = [[2, 10, 11, 3, 12, 13, 14, 3, 0, 0], [2, 12, 13, 14, 3, 10, 11, 3, 0, 0]]
+    for row, types, label in zip(batch["tokens"], batch["type_ids"], batch["pair_labels"], strict=True):
+        np.testing.assert_array_equal(row, expected[label])
+        np.testing.assert_array_equal(
+            types, [[0] * 4 + [1] * 4 + [0] * 2, [0] * 5 + [1] * 3 + [0] * 2][label]
+        )
+    assert set(batch["pair_labels"].tolist()) == {0, 1}
+    assert math.isnan(ex.fill_share)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_phases_and_parts_have_orders_and_masks_of_their_own(mode: str) -> None:
+    split, config, rows = long_text(), make(**MODES[mode]), np.arange(24)
+
+    def made(train: bool = True, **options: int) -> dict[str, np.ndarray]:
+        ex = pipeline.Examples(
+            split, Tokenizer(), config, objectives=[Masked()], batch_size=24, train=train, **options
+        )
+        assert ex.num_examples == first.num_examples
+        return ex.batch(0, rows)
+
+    first = examples(split, config, 24)
+    base = first.batch(0, rows)
+    assert equal(made(), base) and equal(made(phase=0, part=0, seq_len=32), base)
+    later = [made(phase=1), made(phase=2), made(part=1), made(part=1, phase=1)]
+    for number, batch in enumerate(later):
+        for other in [base, *later[:number]]:
+            assert not np.array_equal(batch["tokens"], other["tokens"])
+            assert not np.array_equal(batch["mlm_positions"], other["mlm_positions"])
+    # An evaluation is the same in every phase.
+    assert equal(made(train=False, phase=1), made(train=False))
+    if mode in ("windows", "sentences"):
+        assert not equal(made(train=False, part=1), made(train=False))
+    longer = pipeline.Examples(
+        split, Tokenizer(), config, objectives=[], batch_size=24, train=True, seq_len=48, phase=1
+    )
+    assert longer.batch(3, rows)["tokens"].shape == (24, 48)
 
 
 def test_limited_evaluation_is_spread_over_the_text() -> None:

@@ -29,8 +29,8 @@ class OrderPairs:
     """The pairs of a text; label 0 is in order, 1 swapped.
 
     Attributes:
-      num_examples: pairs of an epoch: as many as rows would hold the text. Each is of a border of its own,
-        drawn anew in every epoch.
+      num_examples: pairs of an epoch: as many as rows would hold the text. Their borders are spread evenly
+        over the text, and drawn anew in every epoch.
     """
 
     def __init__(
