@@ -15,7 +15,8 @@ import tokenizers as package
 from test_tokenizer import ODD, TEXT
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from bert_jax.data import bytebpe_files, masking, vocabulary
+from bert_jax import config as config_lib
+from bert_jax.data import bytebpe_files, masking, prepare, shards, vocabulary
 from bert_jax.data import tokenizer as tokenizers
 
 MANY = [
@@ -453,3 +454,24 @@ def test_white_space_is_trained_on(caplog):
 def test_normal_forms_do_not_break_the_bytes(trained):
     text = unicodedata.normalize("NFD", "Ünïcödé")
     assert trained.decode(trained.encode(text).ids) == text
+
+
+def test_prepare_trains_it(tmp_path):
+    (tmp_path / "text").mkdir()
+    sentences = ["It was the best of times.", "It was the worst of times!", "The Café was small."]
+    (tmp_path / "text/a.txt").write_text("\n\n".join([" ".join(sentences)] * 8), encoding="utf-8")
+    config = config_lib.default()
+    config.data.update({"source": "text", "path": str(tmp_path / "text"), "holdout": "tail", "workers": 1})
+    config.data.update({"eval_fraction": 0.3, "tokenizer_kind": "bpe", "vocab_size": 290})
+    counts = prepare.prepare(config, tmp_path / "out", progress=False)
+    tokenizer = tokenizers.load(tmp_path / "out/tokenizer")
+    assert (tokenizer.kind, tokenizer.lowercase, tokenizer.vocab_size) == ("bpe", False, 290)
+    assert counts["train"]["unknown_tokens"] == 0
+    split = shards.open(tmp_path / "out", "train")
+    assert tokenizer.decode(split.read(0, split.num_tokens).tolist()).startswith(" ".join(sentences[:3]))
+    # RoBERTa puts no space before a text, but in running text each sentence has one.
+    plain = tokenizers.load(roberta_files(tmp_path / "r", tokenizer))
+    config.data.tokenizer = str(tmp_path / "r")
+    prepare.prepare(config, tmp_path / "other", progress=False)
+    split = shards.open(tmp_path / "other", "train")
+    assert plain.decode(split.read(0, split.num_tokens).tolist()).startswith(" " + " ".join(sentences[:3]))

@@ -46,13 +46,7 @@ def train_wordpiece(
       VocabularyError: no words in the texts, or a vocab_size with no room for a character.
     """
     strip_accents = lowercase if strip_accents is None else strip_accents
-    normalizer = wordpiece.normalizer(lowercase, strip_accents)
-    splitter = pre_tokenizers.BertPreTokenizer()
-    words: collections.Counter[str] = collections.Counter()
-    for chunk, count in _count_words(texts).items():
-        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(chunk)):
-            if len(word) <= wordpiece.LONGEST_WORD:
-                words[word] += count
+    words = _wordpiece_words(_count_words(texts), wordpiece.normalizer(lowercase, strip_accents))
     _check_room(words, vocab_size, len(SPECIALS) + 2)
 
     characters: collections.Counter[str] = collections.Counter()
@@ -83,6 +77,29 @@ def train_wordpiece(
     merged = sorted(vocabulary.keys() - set(first), key=vocabulary.__getitem__)
     _say_if_smaller(len(first) + len(merged), vocab_size)
     return wordpiece.WordPiece([*first, *merged], lowercase, strip_accents, origin="trained vocabulary")
+
+
+def words_of(texts: Iterable[str], tokenizer: wordpiece.WordPiece) -> collections.Counter[str]:
+    """Counts of the words of texts as a WordPiece tokenizer finds them, special tokens left out.
+
+    The texts are read once; of more than `MOST_WORDS` words the rarest are dropped.
+    """
+    names = sorted(map(tokenizer.token, tokenizer.special_ids.tolist()), key=len, reverse=True)
+    chunks = _count_words(texts, specials=re.compile("|".join(map(re.escape, names))), opening="")
+    normalizer = wordpiece.normalizer(tokenizer.lowercase, tokenizer.strip_accents, tokenizer.chinese)
+    return _wordpiece_words(chunks, normalizer)
+
+
+def _wordpiece_words(
+    chunks: collections.Counter[str], normalizer: normalizers.Normalizer
+) -> collections.Counter[str]:
+    splitter = pre_tokenizers.BertPreTokenizer()
+    words: collections.Counter[str] = collections.Counter()
+    for chunk, count in chunks.items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(chunk)):
+            if len(word) <= wordpiece.LONGEST_WORD:
+                words[word] += count
+    return words
 
 
 def train_sentencepiece(

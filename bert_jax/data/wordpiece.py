@@ -83,6 +83,11 @@ class WordPiece(Tokenizer):
         named = vars(self.specials)
         return type(self), (self._tokens, self.lowercase, self.strip_accents, dict(named), self.chinese)
 
+    def with_tokens(self, tokens: Sequence[str]) -> "WordPiece":
+        """This tokenizer with more tokens, which come after all others; none may be there already."""
+        named = dict(vars(self.specials))
+        return WordPiece([*self._tokens, *tokens], self.lowercase, self.strip_accents, named, self.chinese)
+
     @staticmethod
     def _continues(token: str) -> bool:
         return token.startswith("##") and len(token) > 2
