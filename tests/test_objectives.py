@@ -11,6 +11,7 @@ from bert_jax import config
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.objectives.nsp import NextSentence
+from bert_jax.objectives.sop import SentenceOrder
 from bert_jax.objectives.tokens import Unigram, token_sums
 from bert_jax.objectives.tta import TransformerTextAutoencoder
 
@@ -88,8 +89,9 @@ def test_mlm_counts_sums_and_baseline() -> None:
     assert float(baseline["unigram_cross_entropy"]) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", [NextSentence, SentenceOrder])
 @pytest.mark.parametrize("head", ["pooled", "single"])
-def test_nsp_equals_numpy(head: str) -> None:
+def test_nsp_and_sop_equal_numpy(head: str, kind: type) -> None:
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(5, 2 if head == "pooled" else 1)).astype(np.float32) * 3
     labels = np.array([0, 1, 1, 0, 1], np.int32)
@@ -102,13 +104,14 @@ def test_nsp_equals_numpy(head: str) -> None:
         p_random = 1 / (1 + np.exp(-wide[:, 0]))
     losses = -np.log(np.where(labels == 1, p_random, 1 - p_random))
     hits = (p_random > 0.5) == (labels == 1)
-    nsp = NextSentence(config.default().objective.nsp)
+    nsp = kind(config.default().objective.nsp)
     batch = {"pair_labels": jnp.array(labels), "pair_weights": jnp.array(weights)}
     sums = nsp.sums(batch, {"nsp_logits": jnp.array(logits)})
     assert float(nsp.count(batch)) == 4.0
     assert float(sums["loss"]) == pytest.approx((losses * weights).sum(), rel=1e-6)
     assert float(sums["accuracy"]) == (hits * weights).sum()
-    assert float(nsp.baselines(batch)["always_next_accuracy"]) == 2.0
+    baseline = {"nsp": "always_next_accuracy", "sop": "always_in_order_accuracy"}[nsp.name]
+    assert {key: float(value) for key, value in nsp.baselines(batch).items()} == {baseline: 2.0}
 
 
 def test_nsp_rows_of_padding_have_no_weight() -> None:
