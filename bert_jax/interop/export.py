@@ -22,7 +22,6 @@ from bert_jax.interop.huggingface_config import write_config
 from bert_jax.models.spec import ModelSpec
 
 GENERATOR = "generator"  # folder of ELECTRA's generator in its discriminator's
-_TOKENIZERS = {"wordpiece": "BertTokenizer", "sentencepiece": "AlbertTokenizer"}
 
 
 class ExportError(ValueError):
@@ -97,7 +96,7 @@ def write(
     (directory / "model.safetensors").write_bytes(content)
     config = write_config(family, spec, tokenizer, labels, chosen)
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    _write_tokenizer(directory, spec, tokenizer)
+    tokenizer.save_for_transformers(directory, spec.max_positions, family.name)
     return chosen, left_out
 
 
@@ -214,13 +213,3 @@ def _tensors(
             for entry in tables[head]:
                 tensors[entry.key] = entry.write([flat[path] for path in entry.paths], spec)
     return tensors
-
-
-def _write_tokenizer(directory: epath.Path, spec: ModelSpec, tokenizer: Any) -> None:
-    tokenizer.save(directory)
-    file = directory / "tokenizer_config.json"
-    facts = json.loads(file.read_text())
-    if tokenizer.kind in _TOKENIZERS:
-        facts.setdefault("tokenizer_class", _TOKENIZERS[tokenizer.kind])
-    facts["model_max_length"] = spec.max_positions
-    file.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")

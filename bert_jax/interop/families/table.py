@@ -186,7 +186,7 @@ class Family:
             value = getattr(spec, field.field)
             if isinstance(value, int | float) and value < field.least and field.field != "embedding_size":
                 return f"model.{field.field} = {value}, and a {self.name} has at least {field.least:g}"
-        free = {field.field for field in self.fields} | _WITHOUT_EFFECT | _unused(spec)
+        free = {field.field for field in self.fields} | _WITHOUT_EFFECT | unused(spec)
         defaults = {field.name: field.default for field in dataclasses.fields(ModelSpec)}
         for name, default in defaults.items():
             if name in free or name.startswith("has_"):
@@ -206,25 +206,25 @@ _WITHOUT_EFFECT = {
 }  # fmt: skip
 
 
-def _unused(spec: ModelSpec) -> set[str]:
+def unused(spec: ModelSpec) -> set[str]:
     """Returns the fields that mean nothing beside the others."""
-    unused = set()
+    names = set()
     if spec.kind != "tta":
-        unused |= {"tta_query"}
+        names |= {"tta_query"}
     if spec.position != "rotary":
-        unused |= {"rope_theta", "rope_layout", "local_rope_theta"}
+        names |= {"rope_theta", "rope_layout", "local_rope_theta"}
     if spec.position != "learned":
-        unused |= {"position_offset"}
+        names |= {"position_offset"}
     if not spec.local_window:
-        unused |= {"global_every", "local_rope_theta"}
+        names |= {"global_every", "local_rope_theta"}
     if spec.norm == "post":
-        unused |= {"first_norm"}
+        names |= {"first_norm"}
     if not spec.pools and not (spec.pooler == "norm" and (spec.token_labels or spec.has_span)):
-        unused |= {"pooler"}
+        names |= {"pooler"}
     if not spec.pools:
-        unused |= {"pooling"}
+        names |= {"pooling"}
     if not spec.has_mlm and not spec.has_generator:
-        unused |= {"mlm_head"}
+        names |= {"mlm_head"}
     if not spec.has_nsp:
-        unused |= {"nsp_head"}
-    return unused
+        names |= {"nsp_head"}
+    return names
