@@ -22,6 +22,7 @@ from bert_jax import step as step_lib
 from bert_jax import text as text_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.config import ConfigError
+from bert_jax.data import extend
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import load
 from bert_jax.models import spec as spec_lib
@@ -91,9 +92,7 @@ class Run:
             found = self.source.params
             old = self.source.tokenizer
             if not self.task and self.tokenizer.digest() != old.digest():
-                from bert_jax.data import extend
-
-                pieces = extend.pieces(self.tokenizer, old)
+                pieces = extend.transfer(self.tokenizer, old)
                 found = adopt_lib.with_vocabulary(found, pieces, spec.padded_vocab_size)
             params = adopt_lib.adopt(state.params, found, self.config.init_from)
         elif self.teacher is not None and self.config.objective.distill.init:
@@ -225,11 +224,12 @@ def _pretraining(
     asked = config.train.phases or ((config.data.seq_len, config.train.steps),)
     in_all = sum(phase[1] for phase in asked)
     steps = config.train.steps or in_all
+    if config.train.phases and steps < in_all:
+        logging.warning("train.phases has %d steps, and is cut to train.steps = %d", in_all, steps)
     planned: list[dict[str, Any]] = []  # of each phase, all but its setup
     for number, (seq_len, count, *rest) in enumerate(asked):
         start = planned[-1]["stop"] if planned else 0
         if planned and start >= steps:
-            logging.warning("train.phases has %d steps, and is cut to train.steps = %d", in_all, steps)
             break
         size = rest[0] if rest else config.train.batch_size
         goals = tuple(objectives.from_config(config, tokenizer, text.unigram, seq_len))

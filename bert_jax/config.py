@@ -133,7 +133,7 @@ def default() -> ConfigDict:
     c.data.document_marker = ""  # regular expression: a line that matches starts a new document
     c.data.tokenizer = ""  # vocab.txt, .model or directory; "" trains one on the text
     c.data.tokenizer_kind = "wordpiece"  # kind to train: "wordpiece", "sentencepiece" or "bpe" (of bytes)
-    c.data.extend_vocab = 0  # most words of the text that are added to the vocabulary of init_from
+    c.data.extend_vocab = 0  # most words of the text that are added to a WordPiece vocabulary (init_from)
     c.data.vocab_size = 30_522  # size of a trained vocabulary
     c.data.lowercase = placeholder(bool)  # None: as the tokenizer's files say
     c.data.strip_accents = placeholder(bool)  # None: accents go where case goes

@@ -317,11 +317,6 @@ def _of_pretraining(c: ConfigDict) -> list[tuple[Any, str]]:
             "data.extend_vocab adds to the vocabulary of a model, and init_from names none",
         ),
         (
-            d.extend_vocab and d.tokenizer,
-            "data.extend_vocab adds to the vocabulary of init_from, and data.tokenizer names another: "
-            "set one of them",
-        ),
-        (
             d.mixture and d.path,
             "data.path and data.mixture are both set: put all texts into data.mixture",
         ),

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import workdir as workdir_lib
-from bert_jax.data import pipeline, prepare, shards
+from bert_jax.data import mixture, pipeline, prepare, shards
 from bert_jax.data import tokenizer as tokenizers
 
 _MUCH_UNKNOWN = 0.05  # share of [UNK] that is said aloud
@@ -51,45 +51,58 @@ class Text:
         phase: int,
         train: bool,
     ) -> Any:
-        """Returns the training or evaluation examples of a phase (`pipeline.Examples` or a mixture)."""
+        """Returns the training or evaluation examples of a phase.
+
+        Args:
+          config: the run's.
+          goals: the objectives, for rows of this length.
+          batch_size: B.
+          seq_len: S.
+          phase: number of the phase, from 0: each has an order and masks of its own.
+          train: for training, or for evaluation.
+        """
+        splits = self.train if train else self.eval
         parts = [
-            self._of(split, config, goals, batch_size, seq_len, phase, train)
-            for split in (self.train if train else self.eval)
+            pipeline.Examples(
+                split,
+                self.tokenizer,
+                config,
+                objectives=goals,
+                batch_size=batch_size,
+                train=train,
+                seq_len=seq_len,
+                phase=phase,
+                part=number,
+            )
+            for number, split in enumerate(splits)
         ]
         if len(parts) == 1:
             return parts[0]
-        from bert_jax.data import mixture
-
-        if not train:
-            return mixture.Concatenation(parts)
-        return mixture.Mixture(parts, self.weights, seed=config.seed)
+        return mixture.Mixture(
+            parts,
+            self.weights,
+            seed=config.seed,
+            batch_size=batch_size,
+            train=train,
+            pad_id=self.tokenizer.pad_id,
+            eval_rows=config.train.eval_rows,
+            phase=phase,
+        )
 
     def general_examples(
         self, config: ConfigDict, goals: Sequence[Any], *, batch_size: int, seq_len: int
-    ) -> Any | None:
-        """Returns the examples of the general text; None without one."""
+    ) -> pipeline.Examples | None:
+        """Returns the examples of the general text, for evaluation; None without one."""
         if self.general is None:
             return None
-        return self._of(self.general, config, goals, batch_size, seq_len, 0, False)
-
-    def _of(
-        self,
-        split: Any,
-        config: ConfigDict,
-        goals: Sequence[Any],
-        batch_size: int,
-        seq_len: int,
-        phase: int,
-        train: bool,
-    ) -> pipeline.Examples:
         return pipeline.Examples(
-            split,
+            self.general,
             self.tokenizer,
             config,
             objectives=goals,
             batch_size=batch_size,
-            train=train,
-            **({"seq_len": seq_len, "phase": phase} if (phase or seq_len != config.data.seq_len) else {}),
+            train=False,
+            seq_len=seq_len,
         )
 
 

@@ -200,7 +200,6 @@ def test_bounds_are_told(key):
         ({**PHASES, "objective__mlm__max_predictions": 20}, ["objective.mlm.max_predictions = 20"]),
         ({**PHASES, "train__steps": 0, "train__epochs": 1.0}, ["train.epochs = 1", "train.phases"]),
         ({"data__extend_vocab": 9}, ["data.extend_vocab", "init_from"]),
-        ({"data__extend_vocab": 9, "init_from": "D", "data__tokenizer": "T"}, ["data.tokenizer"]),
         ({**TASK, **PHASES, "train__phases": ((128, 10),)}, ["train.phases"]),
         ({**TASK, "data__general_path": "G"}, ["data.general_path"]),
     ],

@@ -23,7 +23,7 @@ from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax.data import corpus, holdout, parts, shards
+from bert_jax.data import corpus, extend, holdout, parts, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.merge import merge
 from bert_jax.data.progress import Progress
@@ -117,6 +117,8 @@ def _recipe(config: ConfigDict, tokenizer: tokenizers.Tokenizer | None, text: st
         lowercase = _trained_lowercase(data)
         vocabulary = {"kind": data.tokenizer_kind, "vocab_size": data.vocab_size, "lowercase": lowercase}
         vocabulary["strip_accents"] = data.strip_accents
+    if data.extend_vocab:
+        vocabulary["extend"] = data.extend_vocab
     rule = {"eval_path": True} if data.eval_path else {data.holdout: data.eval_fraction}
     return {"rules": RULES, "text": text, "tokenizer": vocabulary, "holdout": rule}
 
@@ -272,7 +274,10 @@ def _make(
 def _tokenizer(
     config: ConfigDict, folder: pathlib.Path, lengths: pathlib.Path, given: tokenizers.Tokenizer | None
 ) -> tokenizers.Tokenizer:
-    """Returns the tokenizer, given or trained on the training text alone, and saves it; or finds it again."""
+    """Returns the tokenizer and saves it; or finds it again.
+
+    It is the given one or one trained, and extended where that is asked for, on the training text alone.
+    """
     if folder.is_dir():
         return tokenizers.load(folder)
     data = config.data
@@ -288,6 +293,9 @@ def _tokenizer(
             "training a %s vocabulary of %d on the training text", data.tokenizer_kind, data.vocab_size
         )
         given = train(texts, data.vocab_size, lowercase=lowercase, strip_accents=data.strip_accents)
+    if data.extend_vocab:
+        texts = (text for split, _, text in holdout.assigned(config, lengths) if split == "train")
+        given, _ = extend.extend(given, texts, data.extend_vocab)
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
