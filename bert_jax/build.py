@@ -195,13 +195,13 @@ def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> 
         config.model,
         vocab_size=tokenizer.vocab_size,
         mask_id=tokenizer.mask_id,
-        has_mlm=False,
-        labels=len(task.labels),
         classifier_dropout=config.task.dropout,
+        **{"has_mlm": False, **task.heads},
     )
     steps = config.train.steps or _steps_of(config, task.train.num_examples, config.train.batch_size)
     setup = _setup(config, mesh, spec, (task.objective,), steps)
-    phase = Phase(0, steps, setup, task.train, task.eval, None)
+    setup = dataclasses.replace(setup, outputs=task.outputs)
+    phase = Phase(0, steps, setup, task.train, task.evals["eval"], None)
     return Run(config, (phase,), tokenizer, task, source, None)
 
 

@@ -57,7 +57,7 @@ def convert(
     model = source.spec, source.params, source.tokenizer, source.labels
     try:
         if chosen is None:
-            native.write(partial, *model)
+            native.write(partial, *model, source.facts)
             written, lines = None, [f"{target}: a model directory"]
         else:
             name, left_out = export.write(partial, *model, chosen)

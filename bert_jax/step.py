@@ -59,6 +59,7 @@ class Setup:
       l2: lambda of the penalty lambda * sum(w^2) / 2 over decayed weights.
       teacher: the model whose outputs objectives compare with, as `teacher_<output>`; or None.
       teacher_params: its parameters, on the devices; they are no part of the state.
+      outputs: names of the model's outputs that evaluation gives beside the sums.
     """
 
     model: Model
@@ -71,6 +72,7 @@ class Setup:
     l2: float = 0.0
     teacher: Model | None = None
     teacher_params: Any = None
+    outputs: tuple[str, ...] = ()
 
 
 def abstract_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
@@ -108,7 +110,7 @@ def create_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
 
 
 def _init(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
-    row = {name: jnp.zeros((1, *x.shape[1:]), x.dtype) for name, x in batch.items()}
+    row = _flat({name: jnp.zeros((1, *x.shape[1:]), x.dtype) for name, x in batch.items()})
     params_key, dropout_key = jax.random.split(jax.random.key(seed, impl=setup.prng))
     streams = {"params": params_key, "sample": dropout_key}  # what is drawn changes no parameter
     params = setup.model.init(streams, row, mutable=["params"])["params"]
@@ -143,7 +145,7 @@ def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]
         metrics["loss"] = (total + _penalty(setup, state.params), one)
         metrics["grad_norm"] = (optax.tree.norm(grads), one)
         metrics["tokens"] = (jnp.sum(batch["segment_ids"] > 0).astype(jnp.float32), one)
-        metrics["row_length"] = (one * batch["tokens"].shape[1], one)
+        metrics["row_length"] = (one * batch["tokens"].shape[-1], one)
         metrics["learning_rate"] = (jnp.asarray(setup.learning_rate(state.step), jnp.float32), one)
         return new, metrics
 
@@ -153,15 +155,13 @@ def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]
 def make_eval_step(setup: Setup) -> Callable[[Any, Batch], tuple[Sums, dict[str, jax.Array]]]:
     """Returns the compiled evaluation of parameters on a batch.
 
-    It gives the objectives' sums and their baselines', without dropout, and the classifier's
-    logits where there is one. Counts are the true ones: 0 for a batch of padding.
+    It gives the objectives' sums and their baselines', without dropout, and the model's outputs that
+    the setup names. Counts are the true ones: 0 for a batch of padding.
     """
 
     def step(params: Any, batch: Batch, teacher_params: Any) -> tuple[Sums, dict[str, jax.Array]]:
         # Always the same draws, so that two evaluations of the same parameters are equal.
-        outputs = setup.model.apply(
-            {"params": params}, batch, rngs={"sample": jax.random.key(0, impl=setup.prng)}
-        )
+        outputs = _apply(setup.model, params, batch, rngs={"sample": jax.random.key(0, impl=setup.prng)})
         outputs |= _taught(setup, teacher_params, batch)
         metrics: Sums = {}
         for objective in setup.objectives:
@@ -170,7 +170,7 @@ def make_eval_step(setup: Setup) -> Callable[[Any, Batch], tuple[Sums, dict[str,
                 metrics[f"{objective.name}_{name}"] = (value, count)
             for name, value in objective.baselines(batch).items():
                 metrics[name] = (value, count)
-        return metrics, {"logits": outputs["logits"]} if "logits" in outputs else {}
+        return metrics, {name: outputs[name] for name in setup.outputs}
 
     return _compiled(setup, step, donate=False)
 
@@ -216,6 +216,25 @@ def _compiled(setup: Setup, function: Callable[..., Any], donate: bool) -> Calla
     return run
 
 
+def _flat(batch: Batch) -> dict[str, jax.Array]:
+    """Returns the batch with (B * C, S) tokens and all that goes with them, where it has (B, C, S)."""
+    tokens = batch["tokens"]
+    if tokens.ndim == 2:
+        return dict(batch)
+    return {name: x.reshape(-1, *x.shape[2:]) if x.shape == tokens.shape else x for name, x in batch.items()}
+
+
+def _apply(model: Model, params: Any, batch: Batch, *args: Any, **rngs: Any) -> dict[str, jax.Array]:
+    """Returns the model's outputs; of C choices an example, (B, C, S), each is a row with one logit.
+
+    Then `logits` is (B, C).
+    """
+    outputs = dict(model.apply({"params": params}, _flat(batch), *args, **rngs))
+    if batch["tokens"].ndim == 3 and "logits" in outputs:
+        outputs["logits"] = outputs["logits"].reshape(batch["tokens"].shape[:2])
+    return outputs
+
+
 def _taught(setup: Setup, params: Any, batch: Batch) -> dict[str, jax.Array]:
     """Returns the teacher's outputs under their names here; none without a teacher."""
     if setup.teacher is None:
@@ -237,7 +256,7 @@ def _gradients(
     def loss(params: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
         # Modules fold their own names into a key, so the streams differ where they are drawn from.
         streams = {"dropout": key, "sample": key}
-        outputs = setup.model.apply({"params": params}, part, True, rngs=streams)
+        outputs = _apply(setup.model, params, part, True, rngs=streams)
         outputs |= _taught(setup, teacher_params, part)
         total, sums = _penalty(setup, params) / setup.accumulation, {}
         for objective in setup.objectives:

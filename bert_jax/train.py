@@ -68,6 +68,7 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
         run.tokenizer.save(root / workdir_lib.TOKENIZER)
         labels = run.task.labels if run.task else ()
         workdir_lib.write(root / workdir_lib.MODEL, spec_lib.to_json(run.setup.model.spec, labels))
+        workdir_lib.write_facts(root, run.task.facts if run.task else {})
 
     # --- State
     mode = run.task.best_mode if run.task else "min"
@@ -140,7 +141,9 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                 )
                 sys.exit(128 + leave)
         if start == steps:
-            latest = Evaluator(run, run.phases[-1])(state.params)
+            evaluator = Evaluator(run, run.phases[-1])
+            latest = evaluator(state.params)
+        evaluator.write_predictions(root / workdir_lib.PREDICTIONS, state.params)
         checkpoints.wait()
         seconds = log.seconds()
 
@@ -185,36 +188,57 @@ class Evaluator:
     def __init__(self, run: build.Run, phase: build.Phase) -> None:
         self._run, self._phase = run, phase
         self._step = step_lib.make_eval_step(phase.setup)
+        self._outputs: dict[str, dict[str, np.ndarray]] = {}  # of the last call, by evaluation
 
     def __call__(self, params: Any) -> dict[str, float]:
         """Returns the objectives' means with their baselines, and the task's own metrics.
 
-        Those of the general text, where there is one, have "general_" before their names.
+        Those of the general text, where there is one, have "general_" before their names, and those of
+        a task's second and further evaluations the evaluation's name.
         """
-        metrics, logits = self._metrics(params, self._phase.eval)
-        if self._run.task:
-            labels = self._phase.eval.labels
-            metrics |= self._run.task.metrics(np.concatenate(logits)[: len(labels)], labels)
+        task = self._run.task
+        metrics, outputs = self._metrics(params, self._phase.eval)
+        if task:
+            self._outputs = {"eval": outputs}
+            metrics |= task.metrics("eval", outputs)
+            for name, examples in task.evals.items():
+                if name == "eval":
+                    continue
+                found, self._outputs[name] = self._metrics(params, examples)
+                found |= task.metrics(name, self._outputs[name])
+                metrics |= {f"{name}_{key}": value for key, value in found.items()}
         if self._phase.general is not None:
             general, _ = self._metrics(params, self._phase.general)
             metrics |= {f"general_{name}": value for name, value in general.items()}
         return metrics
 
-    def _metrics(self, params: Any, examples: Any) -> tuple[dict[str, float], list[np.ndarray]]:
-        """Returns the means over the examples, and the classifier's logits of each batch."""
+    def write_predictions(self, folder: epath.Path, params: Any) -> None:
+        """Writes what the task says of the last call's outputs, and of those of its tests."""
+        task = self._run.task
+        if not task:
+            return
+        tests = {name: self._metrics(params, examples)[1] for name, examples in task.tests.items()}
+        if jax.process_index() == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, outputs in {**self._outputs, **tests}.items():
+                task.write_predictions(folder, name, outputs)
+
+    def _metrics(self, params: Any, examples: Any) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """Returns the means over the examples, and the outputs that the setup names, (N, ...) each."""
         mesh, data, size = self._phase.setup.mesh, self._run.config.data, examples.batch_size
         rows = sharding.local_rows(size, mesh)
         total: step_lib.Sums | None = None
-        logits = []
+        collected: list[dict[str, np.ndarray]] = []
         number = examples.num_eval_batches()
         for batch in pipeline.dataset(examples, 0, number, rows, data.workers, data.prefetch):
             sums, outputs = self._step(params, sharding.to_devices(batch, size, mesh))
             total = step_lib.add(total, sums)
-            if outputs:
-                logits.append(_on_host(outputs["logits"]))
+            collected.append({name: _on_host(output) for name, output in outputs.items()})
         means = step_lib.means(total or {})
         loss = sum(o.weight * means[f"{o.name}_loss"] for o in self._phase.setup.objectives)
-        return {"loss": loss, **means}, logits
+        names = self._phase.setup.outputs
+        joined = {name: _joined([each[name] for each in collected]) for name in names}
+        return {"loss": loss, **means}, {name: x[: examples.num_examples] for name, x in joined.items()}
 
 
 def _sample(run: build.Run) -> dict[str, np.ndarray]:
@@ -227,6 +251,15 @@ def _on_host(array: jax.Array) -> np.ndarray:
     if jax.process_count() == 1:
         return np.asarray(array)
     return np.asarray(multihost_utils.process_allgather(array, tiled=True))
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    """Returns the rows of all batches; those of shorter rows, (B, S, ...), are filled up with 0."""
+    longest = max(x.shape[1:] for x in arrays)
+    if any(x.shape[1:] != longest for x in arrays):
+        rest = [(0, 0)] * (arrays[0].ndim - 2)
+        arrays = [np.pad(x, [(0, 0), (0, longest[0] - x.shape[1]), *rest]) for x in arrays]
+    return np.concatenate(arrays)
 
 
 def _batches(run: build.Run, start: int) -> Iterator[tuple[int, build.Phase, Any]]:
@@ -279,7 +312,8 @@ def _rates(
     taken = log.step_seconds(step)
     predictions = sum(getattr(objective, "capacity", 0) for objective in phase.setup.objectives)
     length, tokens = means.pop("row_length"), means.pop("tokens")
-    work = flops.train_step(phase.setup.model.spec, phase.train.batch_size, length, predictions)
+    rows = phase.train.batch_size * getattr(phase.train, "choices", 1)
+    work = flops.train_step(phase.setup.model.spec, rows, length, predictions)
     if phase.setup.teacher is not None:
         work += flops.forward(phase.setup.teacher.spec, phase.train.batch_size, length, predictions)
     values = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
@@ -13,6 +14,7 @@ from bert_jax import config as config_lib
 from bert_jax.config import ConfigError
 
 CONFIG, MODEL, TOKENIZER, CHECKPOINTS = "config.json", "model.json", "tokenizer", "checkpoints"
+TASK, PREDICTIONS = "task.json", "predictions"
 METRICS, RESULT, EVENTS, MEMBERS = "metrics.jsonl", "result.json", "tensorboard", "members"
 
 
@@ -67,6 +69,18 @@ def write(path: epath.PathLike, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text)
     partial.replace(path)
+
+
+def write_facts(workdir: epath.PathLike, facts: Mapping[str, Any]) -> None:
+    """Writes what a task says of itself (`bert_jax.tasks.Task.facts`), which may be nothing."""
+    if facts:
+        write(epath.Path(workdir) / TASK, json.dumps({**facts}, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_facts(workdir: epath.PathLike) -> dict[str, Any]:
+    """Returns what `write_facts` wrote; nothing where there is no such file."""
+    path = epath.Path(workdir) / TASK
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def read_result(workdir: epath.PathLike) -> dict[str, Any] | None:

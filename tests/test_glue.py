@@ -48,12 +48,12 @@ def features(tokenizer: Any, lengths: list[int], train: bool, size: int = 4, **k
 def test_the_real_files(test_data: pathlib.Path) -> None:
     tokenizer = tokenizer_lib.load(test_data / "tokenizers/bert-base-uncased-vocab.txt", lowercase=True)
     task = tasks.make(config(test_data / "glue/CoLA", data__seq_len=64), tokenizer)
-    assert (task.train.num_examples, task.eval.num_examples) == (8551, 1043)
+    assert (task.train.num_examples, task.evals["eval"].num_examples) == (8551, 1043)
     assert np.bincount(task.train.labels).tolist() == [2528, 6023]
-    assert np.bincount(task.eval.labels).tolist() == [322, 721]
-    assert (task.train.truncated, task.eval.truncated) == (0, 0)
+    assert np.bincount(task.evals["eval"].labels).tolist() == [322, 721]
+    assert (task.train.truncated, task.evals["eval"].truncated) == (0, 0)
     assert (task.labels, task.metric, task.best_mode) == (("unacceptable", "acceptable"), "mcc", "max")
-    batch = task.eval.batch(0, np.arange(1))
+    batch = task.evals["eval"].batch(0, np.arange(1))
     first = "[CLS] the sailors rode the breeze clear of the rocks . [SEP]"
     assert [tokenizer.token(i) for i in batch["tokens"][0] if i != tokenizer.pad_id] == first.split()
     assert batch["labels"].tolist() == [1]
@@ -156,9 +156,9 @@ def test_an_evaluation_counts_each_example_once(tokenizer: Any) -> None:
 def test_metrics_literally(tmp_path: pathlib.Path, tokenizer: Any) -> None:
     train = GOOD + "x\t1\t\tb b\n"
     task = tasks.make(config(folder(tmp_path, train)), tokenizer)
-    labels = np.array([1, 1, 1, 1, 0, 0])
+    task.evals["eval"].labels = np.array([1, 1, 1, 1, 0, 0])
     guesses = np.array([1, 1, 1, 0, 0, 1])  # 3 hits and 1 miss of class 1; 1 and 1 of class 0
-    found = task.metrics(np.eye(2)[guesses], labels)
+    found = task.metrics("eval", {"logits": np.eye(2)[guesses]})
     assert found == pytest.approx(
         {
             "mcc": (3 * 1 - 1 * 1) / np.sqrt(4 * 4 * 2 * 2),
@@ -173,7 +173,8 @@ def test_metrics_literally(tmp_path: pathlib.Path, tokenizer: Any) -> None:
 def test_one_class_only_is_said(tmp_path: pathlib.Path, tokenizer: Any, caplog: Any) -> None:
     task = tasks.make(config(folder(tmp_path)), tokenizer)
     for labels in ([0, 1, 1], [1, 1, 1]):
-        found = task.metrics(np.array([[0.0, 1.0]] * 3), np.array(labels))
+        task.evals["eval"].labels = np.array(labels)
+        found = task.metrics("eval", {"logits": np.array([[0.0, 1.0]] * 3)})
         assert found["mcc"] == 0
         assert found["predicted_share_acceptable"] == 1
     assert "all 3 examples are predicted as acceptable" in caplog.text
@@ -209,7 +210,7 @@ def test_tfds(tmp_path: pathlib.Path, tokenizer: Any) -> None:
 
     Acceptability(data_dir=tmp_path).download_and_prepare()
     task = tasks.make(config("acceptability", data__tfds_dir=str(tmp_path)), tokenizer)
-    assert (task.train.num_examples, task.eval.labels.tolist()) == (9, [0, 1, 0, 0])
-    assert task.eval.batch(0, np.arange(4))["segment_ids"].sum(1).tolist() == [3, 4, 5, 6]
+    assert (task.train.num_examples, task.evals["eval"].labels.tolist()) == (9, [0, 1, 0, 0])
+    assert task.evals["eval"].batch(0, np.arange(4))["segment_ids"].sum(1).tolist() == [3, 4, 5, 6]
     with pytest.raises(ValueError, match="TFDS cannot give this dataset"):
         tasks.make(config("no_such_dataset", data__tfds_dir=str(tmp_path)), tokenizer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -33,6 +33,7 @@ class Source:
       tokenizer: its `bert_jax.data.tokenizer.Tokenizer`.
       labels: names of the classifier's labels.
       report: lines that say what was loaded and what was not.
+      facts: what its fine-tuning task says of itself (`bert_jax.tasks.Task.facts`), if that is known.
     """
 
     spec: ModelSpec
@@ -40,6 +41,7 @@ class Source:
     tokenizer: tokenizer_lib.Tokenizer
     labels: tuple[str, ...]
     report: list[str]
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def load(path: epath.PathLike) -> tuple[Model, dict[str, Any], tokenizer_lib.Tokenizer]:
@@ -103,13 +105,15 @@ def _run(folder: epath.Path) -> Source:
     spec, labels = spec_lib.from_json((folder / workdir.MODEL).read_text())
     params = checkpoint.read_params(folder / workdir.CHECKPOINTS, "best")
     report = ["loaded: the best checkpoint, or the newest where evaluation chose none"]
-    return Source(spec, params, tokenizer_lib.load(folder / workdir.TOKENIZER), labels, report)
+    tokenizer = tokenizer_lib.load(folder / workdir.TOKENIZER)
+    return Source(spec, params, tokenizer, labels, report, workdir.read_facts(folder))
 
 
 def _native(folder: epath.Path) -> Source:
     spec, params, labels = native.read(folder)
     report = ["loaded: a model directory"]
-    return Source(spec, params, tokenizer_lib.load(folder / workdir.TOKENIZER), labels, report)
+    tokenizer = tokenizer_lib.load(folder / workdir.TOKENIZER)
+    return Source(spec, params, tokenizer, labels, report, workdir.read_facts(folder))
 
 
 def _of_another(folder: epath.Path, read: Callable[[epath.Path, int], huggingface.Read]) -> Source:

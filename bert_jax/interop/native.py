@@ -1,6 +1,7 @@
 """Model directories of this project's own: all that is needed to run a model elsewhere, and no run.
 
 model.json           what the model is, and its labels
+task.json            of a fine-tuned model: what its task says of itself
 model.safetensors    its parameters by their path, such as "encoder/word", at the true vocabulary size
 tokenizer/           its vocabulary
 README.md            what is known of it
@@ -36,16 +37,23 @@ class NativeError(ValueError):
 
 
 def write(
-    directory: epath.Path, spec: ModelSpec, params: Mapping[str, Any], tokenizer: Any, labels: tuple[str, ...]
+    directory: epath.Path,
+    spec: ModelSpec,
+    params: Mapping[str, Any],
+    tokenizer: Any,
+    labels: tuple[str, ...],
+    facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a model directory, without README.md.
 
     Args:
       directory: made if it is not there.
       spec, params, tokenizer, labels: the model.
+      facts: of its task, if there was one.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / workdir.MODEL).write_text(spec_lib.to_json(spec, labels))
+    workdir.write_facts(directory, facts or {})
     flat = unpadded(spec, params)
     (directory / WEIGHTS).write_bytes(safetensors.numpy.save(flat, metadata=_FORMAT))
     tokenizer.save(directory / workdir.TOKENIZER)

@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+import importlib
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
+from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Examples
+
+# Module of this package that makes each task; `config_rules.CHOICES` lists the same names.
+FAMILIES = {"cola": "glue"}
 
 
-class Task(Protocol):
+class TaskDataError(ValueError):
+    """A task's files that cannot be read; the message names the file and line, and the rule broken."""
+
+
+class Task:
     """What training needs of a task.
 
     Attributes:
-      labels: names of the classes, in the order of the logits.
+      labels: names of the classes, in the order of the logits; ("score",) of a regression.
+      heads: fields of `ModelSpec` that the model needs: {"labels": 3}, {"token_labels": 9} ...
       metric: the key of `metrics` that checkpoints are chosen by.
       best_mode: whether the highest or the lowest is best.
-      train, eval: the examples.
+      train: the training examples.
+      evals: examples of each evaluation; the first is "eval" and chooses checkpoints. The metrics of the
+        others have their name before them ("mismatched_accuracy").
+      tests: examples without labels, of which only predictions are written.
       objective: of `bert_jax.objectives`.
+      outputs: names of the model's outputs that `metrics` needs.
+      facts: what `bert_jax.predict` must know beside the labels, in JSON values: "kind", by which it
+        chooses how to answer, "seq_len", by which it cuts as was done here, and what else the kind needs.
     """
 
     labels: tuple[str, ...]
+    heads: Mapping[str, Any]
     metric: str
-    best_mode: Literal["max", "min"]
-    train: Features
-    eval: Features
+    best_mode: Literal["max", "min"] = "max"
+    train: Examples
+    evals: Mapping[str, Examples]
+    tests: Mapping[str, Examples] = {}
     objective: Any
+    outputs: tuple[str, ...] = ("logits",)
+    facts: Mapping[str, Any] = {}
 
-    def metrics(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """Returns every metric of (N, C) logits for (N,) labels, and the baselines beside them."""
-        ...
+    def metrics(self, name: str, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Returns every metric of an evaluation, and the baselines beside them.
+
+        Args:
+          name: which of `evals`.
+          outputs: (N, ...) of each of `outputs`, in the order of the examples. Where rows have their own
+            length, (N, S, ...), they are filled up with 0.
+        """
+        raise NotImplementedError
+
+    def write_predictions(self, folder: epath.Path, name: str, outputs: Mapping[str, np.ndarray]) -> None:
+        """Writes what the trained model says of `evals` or `tests` `name`, at the end of a run.
+
+        Args:
+          folder: it is there.
+          name, outputs: as in `metrics`.
+        """
 
 
 def make(config: ConfigDict, tokenizer: Any) -> Task:
@@ -43,8 +78,8 @@ def make(config: ConfigDict, tokenizer: Any) -> Task:
     Raises:
       ValueError: there is no such task, or its data cannot be read.
     """
-    if config.task.name == "cola":
-        from bert_jax.tasks.glue import Cola
-
-        return Cola(config, tokenizer)
-    raise ValueError(f'task.name = {config.task.name!r}: it must be "cola"')
+    if config.task.name not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise ValueError(f"task.name = {config.task.name!r}: it must be one of {known}")
+    module = importlib.import_module(f"bert_jax.tasks.{FAMILIES[config.task.name]}")
+    return module.make(config, tokenizer)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -14,26 +14,22 @@ from sklearn.metrics import matthews_corrcoef
 
 from bert_jax.data import files
 from bert_jax.objectives.classification import Classification
+from bert_jax.tasks import Task, TaskDataError
 from bert_jax.tasks.features import Features
 
 _TFDS_NAME = re.compile(r"\w+(/[\w.-]+)?(:[\d.*]+)?")  # as "glue/cola" and "glue/cola:2.0.0"
 
 
-class TaskDataError(ValueError):
-    """A task's files that cannot be read; the message names the file and line, and the rule broken."""
-
-
-class Cola:
+class Cola(Task):
     """Is a sentence acceptable English? Judged by Matthews correlation.
 
     `config.data.path` is a folder with train.tsv and dev.tsv as GLUE distributes them (source, label,
     the author's mark, sentence; no header, no quoting), or the TFDS name "glue/cola", whose splits are
-    train and validation. Its attributes are those of `bert_jax.tasks.Task`.
+    train and validation.
     """
 
     labels = ("unacceptable", "acceptable")
     metric = "mcc"
-    best_mode: Literal["max"] = "max"
 
     def __init__(self, config: ConfigDict, tokenizer: Any) -> None:
         """Reads and tokenises both splits.
@@ -63,20 +59,22 @@ class Cola:
         size = config.train.batch_size
         self.train = Features(*train, tokenizer, config, batch_size=size, train=True)
         size = config.train.eval_batch_size or size
-        self.eval = Features(*dev, tokenizer, config, batch_size=size, train=False)
+        self.evals = {"eval": Features(*dev, tokenizer, config, batch_size=size, train=False)}
+        self.heads = {"labels": len(self.labels)}
         self.objective = Classification()
+        self.facts = {"kind": "classification", "seq_len": config.data.seq_len}
 
-    def metrics(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def metrics(self, name: str, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Returns `mcc`, `accuracy`, the share of predictions of each class, and the baseline.
 
         `majority_class_accuracy` is that of always answering the training data's most frequent class,
         whose Matthews correlation is 0.
 
         Args:
-          logits: (N, 2).
-          labels: (N,) int.
+          name: "eval".
+          outputs: `logits` (N, 2).
         """
-        guesses = np.argmax(logits, axis=-1)
+        labels, guesses = self.evals[name].labels, np.argmax(outputs["logits"], axis=-1)
         if len(np.unique(guesses)) == 1:
             logging.warning(
                 "all %d examples are predicted as %s: Matthews correlation is 0 by definition",
@@ -87,9 +85,14 @@ class Cola:
         return {
             "mcc": 0.0 if constant else float(matthews_corrcoef(labels, guesses)),
             "accuracy": float(np.mean(guesses == labels)),
-            **{f"predicted_share_{name}": float(s) for name, s in zip(self.labels, shares, strict=True)},
-            "majority_class_accuracy": float(np.mean(np.asarray(labels) == self.majority)),
+            **{f"predicted_share_{label}": float(s) for label, s in zip(self.labels, shares, strict=True)},
+            "majority_class_accuracy": float(np.mean(labels == self.majority)),
         }
+
+
+def make(config: ConfigDict, tokenizer: Any) -> Task:
+    """Reads a task of GLUE; `Cola` says how."""
+    return Cola(config, tokenizer)
 
 
 def _read_tsv(file: epath.Path, names: tuple[str, ...]) -> tuple[list[str], list[int]]:
