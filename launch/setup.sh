@@ -2,6 +2,7 @@
 #   venv            the virtual environment: $BERT_JAX_VENV, or .venv
 #   set_up          makes it with requirements.txt; what is there and up to date is used again
 #   set_up_tests    set_up, and what the tests need
+#   set_up_parity   another one, $BERT_JAX_PARITY_VENV or .venv-parity, with the systems compared with too
 # PYTHON=/path/to/python takes that interpreter.
 # shellcheck shell=bash
 
@@ -11,10 +12,10 @@ python=$venv/bin/python
 # Another environment's packages must not be found before this one's.
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-# Sets `found` to an interpreter that runs: a name such as python3.12 may be a shim that answers
-# "command not found".
+# find_python [CHECK]: sets `found` to an interpreter that runs, and that CHECK takes: a name such as
+# python3.12 may be a shim that answers "command not found".
 find_python() {
-  local candidates=() tried=() candidate answer
+  local check=${1:-true} candidates=() tried=() candidate answer
   if [[ -n ${PYTHON:-} ]]; then
     candidates=("$PYTHON")
   else
@@ -32,6 +33,8 @@ find_python() {
       tried+=("$candidate (is Python $answer)")
     elif ! "$candidate" -c 'import venv, ensurepip' 2>/dev/null; then
       tried+=("$candidate (lacks venv: install python$answer-venv)")
+    elif ! "$check" "$candidate"; then
+      tried+=("$candidate (is not what $check asks for)")
     else
       found=$candidate
       return
@@ -58,30 +61,39 @@ pip_install() {
 # The stamp of what is to be installed: the contents of the named files, for the environment's Python.
 stamp_of() { echo "$(cat "$@" | cksum) $("${PYTHON:-$python}" -V 2>&1)"; }
 
-set_up() {
+# make_venv SIZE CHECK REQUIREMENTS...: makes `venv` with what the files name, unless it is there and up to
+# date, by an interpreter that CHECK takes, else by any that runs.
+make_venv() {
   set -o pipefail
+  local size=$1 check=$2 stamp=$venv/.bert_jax files=("${@:3}") file found
   # The stamp is empty while something is being installed.
-  local stamp=$venv/.bert_jax
-  if [[ -s $stamp ]] && "$python" -c '' 2>/dev/null && [[ $(<"$stamp") == "$(stamp_of requirements.txt)" ]]; then
+  if [[ -s $stamp ]] && "$python" -c '' 2>/dev/null && [[ $(<"$stamp") == "$(stamp_of "${files[@]}")" ]]; then
     return
   fi
   if [[ -e $venv && ! -e $stamp && -n $(ls -A "$venv") ]]; then
-    echo "error: $venv was not made by these scripts: remove it, or name another place by BERT_JAX_VENV" >&2
+    echo "error: $venv was not made by these scripts: remove it, or name another place by BERT_JAX_VENV" \
+      "or BERT_JAX_PARITY_VENV" >&2
     exit 1
   fi
-  local found
-  find_python
-  echo "Making $venv with $("$found" -V) ($found); about 2.5 GB"
+  found=$(find_python "$check" &>/dev/null && echo "$found") || find_python
+  echo "Making $venv with $("$found" -V) ($found); about $size"
   rm -rf "$venv"
   mkdir -p "$venv"
   : >"$stamp"
   "$found" -m venv "$venv" || exit 1
-  pip_install -r requirements.txt
-  stamp_of requirements.txt >"$stamp"
+  local arguments=()
+  for file in "${files[@]}"; do
+    arguments+=(-r "$file")
+  done
+  pip_install "${arguments[@]}"
+  stamp_of "${files[@]}" >"$stamp"
 }
 
-set_up_tests() {
-  set_up
+set_up() {
+  make_venv "2.5 GB" true requirements.txt
+}
+
+add_tests() {
   local stamp=$venv/.bert_jax-test wanted
   wanted=$(stamp_of requirements-test.txt requirements-test-nodeps.txt)
   [[ -s $stamp && $(<"$stamp") == "$wanted" ]] && return
@@ -89,4 +101,25 @@ set_up_tests() {
   pip_install -r requirements-test.txt
   pip_install --no-deps -r requirements-test-nodeps.txt
   echo "$wanted" >"$stamp"
+}
+
+set_up_tests() {
+  set_up
+  add_tests
+}
+
+# Whether pip finds, for an interpreter, a build of PyTorch without CUDA; it downloads nothing large.
+has_cpu_torch() {
+  local version
+  version=$(sed -n 's/^torch==//p' requirements-parity.txt)
+  "$1" -m pip install --disable-pip-version-check --dry-run --quiet --no-deps "torch==$version+cpu" &>/dev/null
+}
+
+set_up_parity() {
+  venv=${BERT_JAX_PARITY_VENV:-$PWD/.venv-parity}
+  python=$venv/bin/python
+  # An index or a folder of wheels may have the build for CPU for one version of Python only.
+  make_venv "4 GB, and several more where pip finds no PyTorch for CPU" has_cpu_torch \
+    requirements.txt requirements-parity.txt
+  add_tests
 }
