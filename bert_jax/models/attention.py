@@ -125,15 +125,25 @@ class Attention(nn.Module):
         visible: jax.Array,
         rotary: tuple[jax.Array, jax.Array] | None,
         train: bool,
+        query_rotary: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        """Returns (B, S, D) from two (B, S, D) streams and the (B, 1, S, S) visible pairs."""
+        """Returns (B, M, D) from a (B, M, D) stream of queries and a (B, S, D) one of keys.
+
+        Args:
+          query_input: (B, M, D); M is S, or less where T-TA is asked for a part of a row.
+          key_input: (B, S, D).
+          visible: (B, 1, M, S) bool.
+          rotary: the table of all S positions, where the model rotates.
+          train: with dropout.
+          query_rotary: the table of the M positions; None where they are all.
+        """
         spec = self.spec
         value = _Projection(spec, name="value")(key_input)
         if spec.attention == "dot":
             query = _Projection(spec, name="query")(query_input)
             key = _Projection(spec, name="key")(key_input)
             if rotary is not None:
-                query = positions.rotate(query, rotary, spec.rope_layout)
+                query = positions.rotate(query, query_rotary or rotary, spec.rope_layout)
                 key = positions.rotate(key, rotary, spec.rope_layout)
             weights = attention_weights(query, key, visible)
         else:

@@ -24,9 +24,11 @@ _REMAT_POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
 
-# What the layers share: the visible pairs and the rotary table of global layers, and of local ones.
+# What the layers share: the visible pairs and the rotary tables (of keys, and of queries where these are
+# only a part of the row) of global layers, and of local ones.
 Rotary = tuple[jax.Array, jax.Array] | None
-Views = tuple[tuple[jax.Array, Rotary], tuple[jax.Array, Rotary] | None]
+View = tuple[jax.Array, Rotary, Rotary]
+Views = tuple[View, View | None]
 
 
 class Layer(nn.Module):
@@ -51,16 +53,17 @@ class Layer(nn.Module):
         norm1, norm2 = layer_norm(spec, "attention_norm"), layer_norm(spec, "feed_forward_norm")
         dropout = functools.partial(Dropout, spec.dropout)
 
-        visible, rotary = views[0]
+        visible, rotary, query_rotary = views[0]
         if views[1] is not None:
             is_global = number % spec.global_every == 0
-            visible, rotary = jax.tree.map(functools.partial(jnp.where, is_global), *views)
+            visible, rotary, query_rotary = jax.tree.map(functools.partial(jnp.where, is_global), *views)
 
         query = norm1(x) if pre else x
         if pre and not spec.first_norm:
             query = jnp.where(number == 0, x, query)
         keys = query if memory is None else memory
-        mixed = Attention(spec, name="attention")(query, keys, visible, rotary, self.train)
+        attend = Attention(spec, name="attention")
+        mixed = attend(query, keys, visible, rotary, self.train, query_rotary)
         x = x + dropout(name="attention_dropout")(mixed, self.train)
         x = x if pre else norm1(x)
 
@@ -158,8 +161,9 @@ class Encoder(nn.Module):
         mask: Mask,
         positions: jax.Array,
         train: bool,
+        asked: slice | None = None,
     ) -> jax.Array:
-        """Returns the last layer's (B, S, D) output.
+        """Returns the last layer's (B, S, D) output, or (B, M, D) at the positions that are asked for.
 
         Args:
           embedded: (B, S, E) embedded tokens; T-TA's keys and values in every layer.
@@ -167,10 +171,23 @@ class Encoder(nn.Module):
           mask: who sees whom, in global layers.
           positions: (B, S) int32, for the rotary table.
           train: with dropout.
+          asked: T-TA's positions whose states are wanted; None: all. T-TA alone can leave the others
+            out: what a position's stream reads is the embedded tokens, and no other stream.
+
+        Raises:
+          ValueError: `asked` of a model whose streams read one another, or with attention over places.
         """
         embedded = self._entered(embedded, train)
         stream, memory = (embedded, None) if query is None else (self._entered(query, train), embedded)
-        x = self._stack(stream, memory, self._views(mask, positions), train)
+        views = self._views(mask, positions)
+        if asked is not None:
+            if query is None or self.spec.attention != "dot":
+                raise ValueError(
+                    "a part of a row can be asked of T-TA with dot-product attention only: ask for all of it"
+                )
+            stream = stream[:, asked]
+            views = tuple(view and _asked_of(view, asked) for view in views)
+        x = self._stack(stream, memory, views, train)
         return x if self.final_norm is None else self.final_norm(x)
 
     def _entered(self, embedded: jax.Array, train: bool) -> jax.Array:
@@ -188,15 +205,15 @@ class Encoder(nn.Module):
                 return None
             return position_lib.rotary_table(positions, spec.head_size, theta)
 
-        everywhere = attention.dense(mask), table(spec.rope_theta)
+        everywhere = attention.dense(mask), table(spec.rope_theta), None
         if not spec.local_window:
             return everywhere, None
         nearby = mask.replace(window=spec.local_window)
-        return everywhere, (attention.dense(nearby), table(spec.local_rope_theta))
+        return everywhere, (attention.dense(nearby), table(spec.local_rope_theta), None)
 
     @nn.compact
     def _stack(self, stream: jax.Array, memory: jax.Array | None, views: Views, train: bool) -> jax.Array:
-        """Returns the (B, S, D) output of all layers, from (B, S, D) inputs."""
+        """Returns the output of all layers, shaped as the stream: (B, S, D), or (B, M, D) of a part."""
         spec = self.spec
         layer = Layer
         if spec.remat != "none":
@@ -226,21 +243,30 @@ class Encoder(nn.Module):
         train: bool,
         see_self: bool = False,
         prefix: jax.Array | None = None,
+        asked: slice | None = None,
     ) -> jax.Array:
-        """Returns the hidden states, (B, S, D).
+        """Returns the hidden states, (B, S, D), or (B, M, D) of the positions asked for.
 
         Args:
           tokens, segment_ids, positions, type_ids: (B, S) int32, as the pipeline makes them.
           train: with dropout.
           see_self: lifts T-TA's diagonal, as a downstream task may want; nothing to an encoder.
           prefix: (B, S) int32, 1 where a token belongs to the source; for model.mask = "prefix".
+          asked: as in `contextualize`.
         """
         spec = self.spec
         tta = spec.kind == "tta"
         embedded = self.embed(tokens, positions, type_ids)
         query = self.embed(None, positions, type_ids) if tta else None
         mask = mask_of(spec, segment_ids, prefix, see_self)
-        return self.contextualize(embedded, query, mask, positions, train)
+        return self.contextualize(embedded, query, mask, positions, train, asked)
+
+
+def _asked_of(view: View, asked: slice) -> View:
+    """Returns what the queries at some of a row's positions see and rotate by."""
+    visible, rotary, _ = view
+    of_queries = None if rotary is None else (rotary[0][:, asked], rotary[1][:, asked])
+    return visible[:, :, asked], rotary, of_queries
 
 
 def mask_of(
