@@ -234,6 +234,8 @@ def test_only_heads_that_are_there(tmp_path: pathlib.Path, tensors: dict[str, np
         ({"model_type": "gpt2"}, 'has model_type \'gpt2\': only "bert", "roberta", .* can be read'),
         ({"model_type": "xlm-roberta"}, "'xlm-roberta': its encoder is RoBERTa's, but its vocabulary"),
         ({"model_type": None}, "has no model_type"),
+        ({"model_type": "roberta", "pad_token_id": "1"}, "pad_token_id = '1': it must be a whole number"),
+        ({"model_type": "roberta", "pad_token_id": 11}, "max_position_embeddings leaves no positions"),
         ({"hidden_act": "silu"}, "hidden_act = 'silu': it must be one of gelu, gelu_new"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type = 'relative_key'"),
         ({"is_decoder": True}, "is_decoder = True: only False can be read"),
@@ -293,6 +295,10 @@ def test_files_that_cannot_be_read(tmp_path: pathlib.Path, tensors: dict[str, np
     assert not trace.exists()
     with pytest.raises(ValueError, match=r"holds no model: neither model\.json with checkpoints/"):
         load.read(write(tmp_path / "weightless", {}))
+    foreign = write(tmp_path / "foreign", tensors, model_type="gpt2")
+    (foreign / "vocab.txt").unlink()  # told by what it is, not by what its vocabulary lacks
+    with pytest.raises(ValueError, match="has model_type 'gpt2'"):
+        load.read(foreign)
     with pytest.raises(ValueError, match="is no directory"):
         load.read(tmp_path / "nowhere")
     folder = write(tmp_path / "vocabulary", tensors)

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from importlib import util
 from typing import Any
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
@@ -20,9 +22,11 @@ from safetensors.numpy import load_file
 
 import bert_jax
 from bert_jax import convert
+from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import load
 from bert_jax.interop.families import FAMILIES
 from bert_jax.models.model import Model
+from bert_jax.models.spec import ModelSpec
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, not ours
@@ -255,6 +259,53 @@ def test_old_keys_of_modernbert(tmp_path: pathlib.Path) -> None:
     file.write_text(json.dumps(config | old))
     assert load.read(tmp_path).spec == today.spec
     assert (today.spec.local_window, today.spec.global_every, today.spec.rope_theta) == (8, 3, 160_000.0)
+    for change, message in [
+        ({"global_attn_every_n_layers": 0}, "global_attn_every_n_layers = 0: it must be a whole number"),
+        ({"layer_types": ["sliding_attention"] * 5}, "the global layers must be 0, n, 2n"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "only the rope_type 'default' can be read"),
+    ]:
+        file.write_text(json.dumps(config | old | change))
+        with pytest.raises(ValueError, match=message):
+            load.read(tmp_path)
+
+
+def test_electra_after_pretraining(tmp_path: pathlib.Path) -> None:
+    spec = ModelSpec(
+        V, 4, hidden_size=16, embedding_size=12, layers=2, heads=2, feed_forward_size=24, max_positions=P,
+        has_mlm=False, has_rtd=True, has_generator=True, generator_fraction=0.5,
+    )  # fmt: skip
+    batch = rows("electra")
+    batch["segment_ids"][2, :2] = 1  # a masked token in each row, that is not the first
+    places = np.array([[3, 9], [1, 4], [1, 0]])
+    weights = np.array([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]], np.float32)
+    labels = np.take_along_axis(batch["tokens"], places, axis=1)
+    masked = batch | {"tokens": batch["tokens"].copy()}
+    np.put_along_axis(masked["tokens"], places[:, :1], 4, axis=1)
+    inputs = masked | {"mlm_positions": places, "mlm_labels": labels, "mlm_weights": weights}
+    model = Model(spec)
+    streams = {name: jax.random.key(0) for name in ("params", "sample")}
+    shapes = nn.unbox(jax.eval_shape(model.init, streams, inputs))["params"]
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: 0.3 * rng.normal(size=x.shape).astype(np.float32), shapes)
+    vocabulary(tmp_path, "electra")
+    source = load.Source(spec, params, tokenizer_lib.load(tmp_path), (), [])
+    convert.convert(source, epath.Path(tmp_path), tmp_path / "hf", "hf")
+
+    peers = {}
+    for name, folder in [("ElectraForPreTraining", "hf"), ("ElectraForMaskedLM", "hf/generator")]:
+        peers[name], loading = getattr(transformers, name).from_pretrained(
+            tmp_path / folder, output_loading_info=True, attn_implementation="eager"
+        )
+        assert not any(loading.values()), loading
+    params = jax.tree.map(jnp.asarray, params)
+    out = model.apply({"params": params}, inputs, rngs={"sample": jax.random.key(1)})
+    logits = theirs(peers["ElectraForMaskedLM"].eval(), masked)["mlm_logits"]
+    chosen = np.take_along_axis(logits, places[..., None], axis=1)
+    assert np.abs(np.asarray(out["mlm_logits"])[..., :V] - chosen)[weights > 0].max() < LIMIT
+    plain = dataclasses.replace(spec, has_generator=False)
+    told = ours(dataclasses.replace(source, spec=plain), batch)
+    wanted = theirs(peers["ElectraForPreTraining"].eval(), batch)
+    assert max(difference(told, wanted, batch["segment_ids"]).values()) < LIMIT
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ def read(path: epath.PathLike) -> Source:
     if (folder / workdir.MODEL).exists():
         source = _native(folder) if (folder / native.WEIGHTS).exists() else _run(folder)
     elif (folder / "config.json").exists() and any((folder / n).exists() for n in huggingface_files.WEIGHTS):
+        config = folder / "config.json"
+        huggingface.family_of(huggingface_files.read_json(config), str(config))  # before its vocabulary is
         source = _of_another(folder, huggingface.read)
     elif tensorflow1.is_one(folder):
         source = _of_another(folder, tensorflow1.read)

@@ -1,10 +1,12 @@
 """Model directories of this project's own: all that is needed to run a model elsewhere, and no run.
 
-model.json           what the model is, and its labels
-task.json            of a fine-tuned model: what its task says of itself
-model.safetensors    its parameters by their path, such as "encoder/word", at the true vocabulary size
-tokenizer/           its vocabulary
-README.md            what is known of it
+They hold
+
+    model.json           what the model is, and its labels
+    task.json            of a fine-tuned model: what its task says of itself
+    model.safetensors    its parameters by their path, such as "encoder/word", at the true vocabulary size
+    tokenizer/           its vocabulary
+    README.md            what is known of it
 """
 
 from __future__ import annotations

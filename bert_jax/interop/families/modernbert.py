@@ -90,17 +90,24 @@ def _windows(layers: int, config: Config) -> tuple[int, int]:
     """Returns the window of local layers, 0 where there is none, and every which layer is global."""
     types = config.get("layer_types")
     if types is None:
-        every = config.get("global_attn_every_n_layers", 3)
+        every = _whole(config, "global_attn_every_n_layers", 3)
         types = [_LOCAL if i % every else _FULL for i in range(layers)]
     if _LOCAL not in types:
         return 0, 3
     for every in range(1, layers + 1):
         if types == [_LOCAL if i % every else _FULL for i in range(layers)]:
             # As there: half of it to each side, an odd one rounded down.
-            return config.get("local_attention", 128) // 2 * 2, every
+            return _whole(config, "local_attention", 128) // 2 * 2, every
     raise ValueError(
         f"layer_types = {types}: the global layers must be 0, n, 2n.. of {layers}, each other one {_LOCAL!r}"
     )
+
+
+def _whole(config: Config, key: str, default: int) -> int:
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{key} = {value!r}: it must be a whole number, at least 1")
+    return value
 
 
 def _theta(config: Config, kind: str, old: str, default: float) -> float:

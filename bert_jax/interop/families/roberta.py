@@ -8,7 +8,10 @@ from bert_jax.models.spec import ModelSpec
 
 
 def _values(values: dict[str, Any], config: Config) -> dict[str, Any]:
-    offset = config.get("pad_token_id", 1) + 1
+    padding = config.get("pad_token_id")
+    if padding is not None and (not isinstance(padding, int) or padding < 0):
+        raise ValueError(f"pad_token_id = {padding!r}: it must be a whole number, at least 0")
+    offset = (1 if padding is None else padding) + 1
     return {**values, "position_offset": offset, "max_positions": values["max_positions"] - offset}
 
 
