@@ -56,8 +56,8 @@ def run(main: Callable[[], None]) -> None:
 
     What nobody foresaw keeps its traceback, and exits with 1.
     """
-    # TensorFlow reads the data here, and what its libraries say of themselves as they start is no news.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    # TensorFlow reads the data here and computes nothing: no warning of its libraries is wanted.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     if {"--help", "-help", "-h", "--helpfull", "--helpshort"} & set(sys.argv[1:]):
         print(_help())
         sys.exit(0)
