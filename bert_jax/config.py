@@ -35,7 +35,17 @@ def default() -> ConfigDict:
     c.init_from = ""
 
     c.task = ConfigDict()
-    c.task.name = ""  # "" pretrains; "cola" fine-tunes on CoLA
+    c.task.name = ""  # "" pretrains; a name fine-tunes: one of GLUE, "glue" for all of it, or own data
+    # Own data ("classification", "pairs", "regression", "choice"): names of columns in the files.
+    c.task.text = ""  # the text; of a choice, what stands before each of the choices ("": nothing does)
+    c.task.text_pair = ""  # the second text of a pair
+    c.task.label = ""  # the class, the number, or which choice is right
+    c.task.choices = ()  # columns of the texts to choose among
+    # Names of the classes in the order of their numbers; (): those in the training data, sorted. Of a
+    # choice, what the label column calls each; (): the columns' names, or numbers from 0.
+    c.task.labels = ()
+    c.task.train_file = ""  # file in data.path, where it is not the usual one
+    c.task.eval_file = ""  # the same of the evaluation
     c.task.l2 = 0.0  # lambda of the penalty lambda * sum(w^2) / 2 on all decayed weights
     c.task.dropout = 0.1  # dropout before the classifier
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_jax import config_tasks
+
 CHOICES = {
-    "task.name": ("", "cola"),
+    "task.name": ("", *config_tasks.NAMES),
     "model.kind": ("encoder", "tta"),
     "model.tta_query": ("position", "mask_token"),
     "model.position": ("learned", "sinusoidal", "rotary"),
@@ -120,6 +122,10 @@ def _is_phase(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) in (2, 3) and all(_is_whole(v) and v > 0 for v in value)
 
 
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
 def _is_part(value: Any) -> bool:
     """Whether a value is a (path, weight) pair of a mixture."""
     if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and value[0]):
@@ -130,6 +136,8 @@ def _is_part(value: Any) -> bool:
 # key of a tuple -> (what each of its values must be, in words, and whether one is)
 TUPLES = {
     "data.buckets": ("whole numbers", _is_whole),
+    "task.choices": ("names of columns", _is_name),
+    "task.labels": ("names", _is_name),
     "data.mixture": ("(path, weight) pairs, each weight above 0", _is_part),
     "train.phases": ("(seq_len, steps) or (seq_len, steps, batch_size), all above 0", _is_phase),
 }
@@ -137,7 +145,7 @@ TUPLES = {
 
 def broken(c: ConfigDict) -> str | None:
     """Returns what is wrong with values that each are right alone, naming the keys; None if nothing."""
-    rules = [*_always(c), *(_of_tasks(c) if c.task.name else _of_pretraining(c))]
+    rules = [*_always(c), *(config_tasks.rules(c) if c.task.name else _of_pretraining(c))]
     return next((message for is_broken, message in rules if is_broken), None)
 
 
@@ -355,24 +363,5 @@ def _of_pretraining(c: ConfigDict) -> list[tuple[Any, str]]:
             phases and o.mlm.max_predictions,
             f"objective.mlm.max_predictions = {o.mlm.max_predictions} fits one row length, and train.phases "
             "has its own: set it to 0",
-        ),
-    ]
-
-
-def _of_tasks(c: ConfigDict) -> list[tuple[Any, str]]:
-    m, d, name = c.model, c.data, c.task.name
-    return [
-        (
-            not d.path,
-            f'task.name = "{name}" needs data.path: the folder of its TSV files, or a TFDS name',
-        ),
-        (d.packing, "data.packing is for pretraining: set it to False for a task"),
-        (c.train.phases, "train.phases is for pretraining: set it to () for a task"),
-        (d.mixture, "data.mixture is for pretraining: set it to () for a task"),
-        (d.general_path, "data.general_path is for pretraining: leave it empty for a task"),
-        (d.extend_vocab, "data.extend_vocab is for pretraining: set it to 0 for a task"),
-        (
-            m.kind == "tta",
-            'model.kind = "tta" has no [CLS] that sees the sentence: fine-tune with model.kind = "encoder"',
         ),
     ]

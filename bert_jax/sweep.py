@@ -28,7 +28,7 @@ def run(
 
     Returns:
       what result.json says: the first member's task and metric, `value` the mean, `std` the sample
-      deviation, `members` each one's value and seed.
+      deviation, the mean of every other metric, and `members` with each one's value and seed.
     """
     root = epath.Path(workdir)
     workdir_lib.check(root, config, workdir_lib.read_config(root))
@@ -50,6 +50,7 @@ def run(
         "task": results[0][1]["task"],
         "metric": metric,
         "value": statistics.mean(values),
+        **_means([result for _, result in results]),
         "std": statistics.stdev(values),
         "members": members,
         "steps": results[0][1]["steps"],
@@ -61,3 +62,13 @@ def run(
         logging.info("%s %.4f +- %.4f over %d seeds", metric, summary["value"], summary["std"], len(values))
         workdir_lib.write_result(root, summary)
     return summary
+
+
+def _means(results: list[dict[str, Any]]) -> dict[str, float]:
+    """Returns the mean over the members of every metric beside `value`."""
+    others = ("value", "seconds", "steps")
+    names = [name for name in results[0] if name not in others]
+    values = {name: [result.get(name) for result in results] for name in names}
+    # A metric that was no number is None in a result that is read again.
+    numbers = {name: them for name, them in values.items() if all(isinstance(x, float) for x in them)}
+    return {name: statistics.mean(them) for name, them in numbers.items()}

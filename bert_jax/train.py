@@ -17,7 +17,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import build, flops, sharding, sweep
+from bert_jax import build, flops, sharding, suite, sweep
 from bert_jax import config as config_lib
 from bert_jax import log as log_lib
 from bert_jax import step as step_lib
@@ -46,6 +46,8 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
       NonFiniteError: the loss became NaN or infinite; nothing of it was saved.
       SystemExit: SIGTERM or SIGINT came; the state was saved.
     """
+    if config.task.name == "glue":
+        return suite.run(config, workdir, train)
     if config.sweep.seeds > 1:
         return sweep.run(config, workdir, train)
     _enable_cache(config)
@@ -160,6 +162,10 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     Raises:
       ConfigError: the workdir holds no run, or another one.
     """
+    if config.task.name == "glue":
+        raise config_lib.ConfigError(
+            f'task.name = "glue" is many runs: evaluate one of them, as task.name = "cola" in {workdir}/cola'
+        )
     _enable_cache(config)
     root = epath.Path(workdir)
     found = workdir_lib.read_config(root)

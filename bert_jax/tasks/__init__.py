@@ -10,10 +10,14 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
+from bert_jax import config_tasks
 from bert_jax.tasks.features import Examples
 
-# Module of this package that makes each task; `config_rules.CHOICES` lists the same names.
-FAMILIES = {"cola": "glue"}
+# Module of this package that makes each task; `config_tasks.NAMES` lists the same names.
+FAMILIES = {
+    **dict.fromkeys(config_tasks.GLUE, "glue"),
+    **dict.fromkeys(config_tasks.OWN_DATA, "own"),
+}
 
 
 class TaskDataError(ValueError):

@@ -171,6 +171,7 @@ class Features(Examples):
         train: bool,
         pairs: Sequence[str] | None = None,
         choices: int = 1,
+        everything: bool = False,
     ) -> None:
         """Tokenises [CLS] text [SEP], or [CLS] text [SEP] pair [SEP]; longer ones are cut (`encode`).
 
@@ -181,12 +182,15 @@ class Features(Examples):
           tokenizer, config, batch_size, train, choices: as in `Examples`; of an evaluation, at most
             `train.eval_rows` examples are taken, evenly spread.
           pairs: second texts.
+          everything: an evaluation takes all, whatever `train.eval_rows` says.
 
         Raises:
           ValueError: there is no text.
         """
         count = len(texts) // choices
-        self.numbers = np.arange(count) if train else evenly_spread(count, config.train.eval_rows)
+        self.numbers = np.arange(count)
+        if not train and not everything:
+            self.numbers = evenly_spread(count, config.train.eval_rows)
         row = (self.numbers[:, None] * choices + np.arange(choices)[None]).ravel()
         labels = np.zeros(count, np.int32) if labels is None else _narrow(np.asarray(labels))
         self.labels = labels[self.numbers]
