@@ -1,0 +1,60 @@
+"""Fine-tuning on your own texts: topics, sentiment, pairs, scores, choices.
+
+    python -m bert_jax.main --config=configs/text.py:topic --workdir=runs/topic \
+        --config.init_from=MODEL --config.data.path=news.csv \
+        --config.task.text=title --config.task.label=section
+
+The variant after the colon is one of VARIANTS. data.path is a .csv, .tsv or .jsonl file, a folder with a
+train and a dev file, or a TFDS name; the keys of `task` name its columns, which are called as below where
+nothing is said. Without evaluation data a twentieth of the training data is held out for it.
+
+    topic       text, label: one of some classes
+    sentiment   text, label: the same, for longer texts, of which the first 256 tokens are read
+    pairs       text, text_pair, label: one of some classes for two texts
+    regression  text, text_pair, label: a number for two texts (--config.task.text_pair= for one)
+    choice      text, choice1, choice2, label: which of some texts goes on from the first
+
+Then `python -m bert_jax.predict --model=runs/topic --input=FILE --output=FILE` answers.
+Hardware and time: 3 s a step of 32 rows of 64 tokens for a 6-layer D384 model on 2 busy CPU cores.
+Seen: no full run yet.
+"""
+
+from ml_collections import ConfigDict
+
+from bert_jax import config as config_lib
+
+VARIANTS = ("topic", "sentiment", "pairs", "regression", "choice")
+
+
+def get_config(variant: str = "topic") -> ConfigDict:
+    if variant not in VARIANTS:
+        raise ValueError(f"variant {variant!r}: it must be one of {', '.join(VARIANTS)}")
+    c = config_lib.default()
+    c.task.name = "classification" if variant in ("topic", "sentiment") else variant
+    c.task.text, c.task.label = "text", "label"
+    if variant in ("pairs", "regression"):
+        c.task.text_pair = "text_pair"
+    if variant == "choice":
+        c.task.choices = ("choice1", "choice2")
+
+    c.data.path = "data/train.csv"
+    c.data.eval_fraction = 0.05
+    c.data.seq_len = 256 if variant == "sentiment" else 128
+    c.data.buckets = (32, 64, 128) if variant == "sentiment" else (32, 64)
+
+    c.train.epochs = 3.0
+    c.train.batch_size = 32
+    c.train.eval_batch_size = 64
+    c.train.eval_every = 500
+    c.train.log_every = 50
+
+    c.optimizer.learning_rate = 3e-5
+    c.optimizer.warmup_fraction = 0.1
+    c.optimizer.schedule = "linear"
+    c.optimizer.b1, c.optimizer.b2, c.optimizer.eps = 0.9, 0.999, 1e-8
+    c.optimizer.weight_decay = 0.01
+    c.optimizer.clip = 1.0
+
+    c.checkpoint.every = 500
+    c.checkpoint.keep = 1
+    return c
