@@ -56,8 +56,9 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
     found = workdir_lib.read_config(workdir)
     if jax.process_count() > 1:  # all must have looked before one of them writes
         multihost_utils.sync_global_devices("bert_jax: workdir is read")
-    config, source, teacher = build.complete(config, found)
     root = epath.Path(workdir)
+    # A run that was killed before it saved anything starts anew, from the weights of init_from.
+    config, source, teacher = build.complete(config, found if workdir_lib.has_saved(root) else None)
     workdir_lib.check(root, config, found)
     finished = workdir_lib.read_result(root)
     if finished is not None and found is not None and not config_lib.differing_keys(config, found):

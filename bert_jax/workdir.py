@@ -38,9 +38,7 @@ def check(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None)
     path = epath.Path(workdir)
     if path.exists() and not path.is_dir():
         raise ConfigError(f"--workdir={path} is a file: name a directory")
-    saved = (path / CHECKPOINTS).exists() and any(
-        step.name.isdigit() for step in (path / CHECKPOINTS).iterdir()
-    )
+    saved = has_saved(path)
     if not saved and not (path / MEMBERS).exists():
         return  # a run that saved nothing has nothing to lose
     if found is None and saved:
@@ -51,6 +49,12 @@ def check(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None)
             f"{path} holds a run with another config ({'; '.join(differing)}): "
             "ask for the same one, or take another --workdir"
         )
+
+
+def has_saved(workdir: epath.PathLike) -> bool:
+    """Returns whether a workdir holds a checkpoint, from which its run would go on."""
+    folder = epath.Path(workdir) / CHECKPOINTS
+    return folder.exists() and any(step.name.isdigit() for step in folder.iterdir())
 
 
 def claim(workdir: epath.PathLike, config: ConfigDict) -> None:

@@ -164,3 +164,16 @@ def test_a_run_starts_from_the_weights_of_another(tmp_path):
     )
     after = train.train(second, tmp_path / "second")
     assert after["loss"] == pytest.approx(before["loss"], rel=1e-6)
+
+
+def test_a_run_killed_before_it_saved_starts_from_the_given_weights_again(tmp_path):
+    before = train.train(small.config(tmp_path, **{"train.steps": 5}), tmp_path / "first")
+    config = small.config(
+        tmp_path, **{"init_from": str(tmp_path / "first"), "train.steps": 1, "optimizer.learning_rate": 0.0}
+    )
+    train.train(config, tmp_path / "second")
+    (tmp_path / "second" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "second" / "checkpoints")  # as a kill in the first steps leaves it
+    again = train.train(config, tmp_path / "second")
+    assert again["loss"] == pytest.approx(before["loss"], rel=1e-6)
+    assert again["start_loss"] == pytest.approx(before["loss"], rel=1e-6)
