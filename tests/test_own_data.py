@@ -296,5 +296,5 @@ def test_tfds(tmp_path: pathlib.Path, tokenizer: Any) -> None:
         tokenizer, "regression", "letters", **{**TEXT, "task__label": "n"}, **tfds, data__eval_path="test"
     )
     assert sorted(number.evals["eval"].labels.tolist()) == [0.0, 1.0]
-    with pytest.raises(ValueError, match="no feature 'tell', but 'kind', 'n', 'say'"):
+    with pytest.raises(ValueError, match="the dataset has no feature 'tell', but "):
         make(tokenizer, "classification", "letters", **{**TEXT, "task__text": "tell"}, **tfds)

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
-from bert_jax import checkpoint, predict
+from bert_jax import build, checkpoint, predict, prediction, train
 from bert_jax import config as config_lib
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import load
@@ -30,7 +31,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokeniz
     return tokenizer_lib.load(file, lowercase=True)
 
 
-def source(tokenizer: Any, labels: tuple[str, ...] = (), kind: str = "encoder", **heads: Any) -> load.Source:
+def source(
+    tokenizer: Any, labels: tuple[str, ...] = (), kind: str = "encoder", facts: Any = (), **heads: Any
+) -> load.Source:
     """A small model with random weights, large enough that its answers differ."""
     model = config_lib.default().model
     model.kind, model.hidden_size, model.layers, model.heads = kind, 16, 1, 2
@@ -43,7 +46,7 @@ def source(tokenizer: Any, labels: tuple[str, ...] = (), kind: str = "encoder", 
     )
     rng = np.random.default_rng(1)
     params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), nn.unbox(shapes)["params"])
-    return load.Source(spec, params, tokenizer, labels, [])
+    return load.Source(spec, params, tokenizer, labels, [], dict(facts))
 
 
 def outputs(made: load.Source, ids: list[int]) -> dict[str, jax.Array]:
@@ -96,9 +99,9 @@ def test_fillers_are_those_of_the_line_alone(tokenizer: Any, kind: str) -> None:
 
 
 def test_a_piece_is_joined_to_its_word(tokenizer: Any) -> None:
-    line = predict._Line("the dog [MASK] [MASK].", [2, 5, 7, 4, 4, 11, 3], [(3, 8), (4, 15)], None)
     tokens, shares = np.array([[9, 6], [10, 6]]), np.array([[0.5, 0.25], [0.125, 0.0625]])
-    found = predict._filled(line, shares, tokens, tokenizer)
+    head = prediction.head_of(source(tokenizer))
+    found = head.filled("the dog [MASK] [MASK].", (8, 15), shares, tokens)
     assert found["filled"] == "the dog runs."
     assert found["fills"][1] == {
         "position": 15,
@@ -126,6 +129,120 @@ def test_a_regression_has_scores(tokenizer: Any) -> None:
     found = list(predict.predict(made, LINES[:3], batch_size=2))
     assert found[1] == {"text": "", "score": None, "note": "empty line"}
     assert found[0]["score"] != found[2]["score"]
+
+
+def logits(made: load.Source, first: str, second: str | None = None) -> np.ndarray:
+    """The model's logits of a text or pair alone."""
+    encoding = made.tokenizer.encode(first, second)
+    batch = {"tokens": jnp.array([encoding.ids]), "type_ids": jnp.array([encoding.type_ids])}
+    return np.array(
+        jax.jit(lambda p, b: Model(made.spec).apply({"params": p}, b))(made.params, batch)["logits"][0]
+    )
+
+
+def test_pairs_keep_their_order_and_their_types(tokenizer: Any) -> None:
+    facts = {"kind": "classification", "pairs": True, "seq_len": 14}
+    made = source(tokenizer, labels=("no", "yes"), facts=facts, has_mlm=False)
+    pairs = [
+        ("the cat", "the dog sat."),
+        ("the dog sat.", "the cat"),
+        ("", "cat"),
+        (" ", ""),
+        ("the " * 12, "run"),
+    ]
+    found = list(predict.predict(made, pairs, batch_size=2))
+    assert [(x["text"], x["text_pair"]) for x in found] == pairs
+    for (first, second), answer in zip(pairs[:3], found, strict=False):
+        shares = np.array(jax.nn.softmax(logits(made, first, second)))
+        np.testing.assert_allclose(list(answer["probabilities"].values()), shares, rtol=1e-4)
+    assert found[0]["probabilities"] != found[1]["probabilities"]
+    assert found[3] == {
+        "text": " ", "text_pair": "", "label": None, "probabilities": None, "note": "empty line"
+    }  # fmt: skip
+    assert found[4]["note"] == "cut from 16 to 14 tokens"
+    with pytest.raises(ValueError, match="input 2 has 1 texts: the model reads 2, text, text_pair"):
+        list(predict.predict(made, [("a", "b"), "a"]))
+    single = source(tokenizer, labels=("no", "yes"), facts={**facts, "pairs": False}, has_mlm=False)
+    with pytest.raises(ValueError, match="input 1 has 2 texts: the model reads 1, text"):
+        list(predict.predict(single, pairs))
+
+
+def test_a_choice_is_a_softmax_over_its_texts(tokenizer: Any) -> None:
+    facts = {"kind": "choice", "pairs": True, "seq_len": 20, "choices": ["x", "y", "z"]}
+    made = source(tokenizer, labels=("score",), facts=facts, has_mlm=False)
+    texts = [
+        ("the cat", "sat.", "run.", "dogs"),
+        ("the dog", "sat", "", "run"),
+        ("cats", "run", "the dog sat", "."),
+    ]
+    found = list(predict.predict(made, texts, batch_size=2))
+    for n in (0, 2):
+        shares = np.array(jax.nn.softmax(np.array([logits(made, texts[n][0], x)[0] for x in texts[n][1:]])))
+        assert found[n]["text"] == texts[n][0]
+        assert found[n]["choices"] == list(texts[n][1:])
+        np.testing.assert_allclose(list(found[n]["probabilities"].values()), shares, rtol=1e-4)
+        assert found[n]["label"] == "xyz"[int(np.argmax(shares))]
+    assert (found[1]["label"], found[1]["note"]) == (None, "empty choice")
+    alone = source(tokenizer, labels=("score",), facts={**facts, "pairs": False}, has_mlm=False)
+    (answer,) = predict.predict(alone, [("sat.", "run.", "dogs")])
+    assert answer["choices"] == ["sat.", "run.", "dogs"]
+    assert "text" not in answer
+
+
+ROWS = [("the cat sat.", "the dogs run", "x"), ("the cat " * 7, "dogs", "y"), ("run", "sat " * 9, "x"),
+        ("the dog", "cat", "y"), ("cat cat", "the run.", "x")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("pairs", {"text": "a", "text_pair": "b", "label": "right"}),
+        ("regression", {"text": "a", "label": "number"}),
+        ("choice", {"text": "a", "choices": ("a", "b"), "label": "right", "labels": ("x", "y")}),
+    ],
+)
+def test_the_same_as_the_evaluation_says(
+    tmp_path: pathlib.Path, tokenizer: Any, name: str, keys: dict[str, Any]
+) -> None:
+    tokenizer.save(tmp_path / "tokenizer")
+    lines = [f'"{a}","{b}",{right},{n}\n' for n, (a, b, right) in enumerate(ROWS)]
+    (tmp_path / "train.csv").write_text("a,b,right,number\n" + "".join(lines))
+    c = config_lib.default()
+    c.task.name, c.data.path, c.data.eval_path = (
+        name,
+        str(tmp_path / "train.csv"),
+        str(tmp_path / "train.csv"),
+    )
+    for key, value in keys.items():
+        c.task[key] = value
+    c.data.tokenizer, c.data.seq_len, c.data.buckets = str(tmp_path / "tokenizer"), 12, (8,)
+    c.model.hidden_size, c.model.layers, c.model.heads, c.model.feed_forward_size = 16, 1, 2, 32
+    c.model.max_positions, c.model.init_std = 20, 0.3
+    c.train.steps, c.train.batch_size, c.train.eval_batch_size = 1, 2, 2  # the last batch is half empty
+    run = build.build(c, None)
+    state = run.initial_state(run.phases[0].train.batch(0, np.arange(2)))
+    evaluator = train.Evaluator(run, run.phases[0])
+    evaluator(state.params)
+    evaluator.write_predictions(tmp_path / "predictions", state.params)
+    want = [json.loads(line) for line in (tmp_path / "predictions/eval.jsonl").read_text().splitlines()]
+
+    task = run.task
+    made = load.Source(
+        run.setup.model.spec, jax.device_get(state.params), tokenizer, task.labels, [], task.facts
+    )
+    columns = [key for key in (keys["text"], keys.get("text_pair"), *keys.get("choices", ())) if key]
+    places = {"a": 0, "b": 1}
+    found = list(
+        predict.predict(made, [tuple(row[places[k]] for k in columns) for row in ROWS], batch_size=3)
+    )
+    assert [line["index"] for line in want] == ["0", "1", "2", "3", "4"]
+    for ours, theirs in zip(found, want, strict=True):
+        if name == "regression":
+            assert ours["score"] == pytest.approx(theirs["score"], abs=1e-5)
+        else:
+            assert ours["label"] == theirs["label"]
+            assert ours["probabilities"] == pytest.approx(theirs["probabilities"], abs=1e-5)
+    assert [line["gold"] for line in want] == ([0, 1, 2, 3, 4] if name == "regression" else list("xyxyx"))
 
 
 def test_answers_do_not_depend_on_the_batch(tokenizer: Any) -> None:
@@ -178,6 +295,12 @@ def test_the_command_on_a_run(tmp_path: pathlib.Path, tokenizer: Any) -> None:
     assert close(found, list(predict.predict(made, LINES[:3])))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.jsonl", "run"]
 
+    # A table has columns.
+    (tmp_path / "in.csv").write_text('id,said\n1,"the cat"\n')
+    done = run(tmp_path, b"", "--model=run", "--input=in.csv", "--output=-", "--text=said")
+    assert close(json.loads(done.stdout), next(predict.predict(made, ["the cat"]))), done.stderr
+    (tmp_path / "in.csv").unlink()
+
     # Bad input leaves an earlier output as it was, and nothing beside it.
     before = (tmp_path / "out.jsonl").read_bytes()
     done = run(tmp_path, b"the cat\n\xff\n", "--model=run", "--input=-", "--output=out.jsonl")
@@ -185,3 +308,57 @@ def test_the_command_on_a_run(tmp_path: pathlib.Path, tokenizer: Any) -> None:
     assert done.stderr.decode().splitlines()[-1].startswith("error: /dev/stdin, line 2: not UTF-8")
     assert (tmp_path / "out.jsonl").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.jsonl", "run"]
+
+
+def test_columns_of_a_table(tokenizer: Any, tmp_path: pathlib.Path) -> None:
+    facts = {
+        "kind": "classification",
+        "pairs": True,
+        "columns": {"text": "a", "text_pair": "b", "choices": []},
+    }
+    trained = source(tokenizer, labels=("no", "yes"), facts=facts, has_mlm=False)
+    other = source(tokenizer, labels=("no", "yes"), has_mlm=False)
+
+    def columns(made: load.Source, name: str, *given: str) -> tuple[str, ...]:
+        return predict._columns(name, given, made, prediction.head_of(made))
+
+    assert columns(trained, "x.tsv.gz") == ("a", "b")
+    assert columns(trained, "x.txt") == ()
+    assert columns(trained, "-", "c", "d") == ("c", "d")
+    assert columns(other, "x.csv", "c") == ("c",)
+    assert columns(other, "x.csv", "c", "d") == ("c", "d")
+    with pytest.raises(
+        ValueError, match=r"x\.csv is a table: name the column of the text by --text, and that"
+    ):
+        columns(other, "x.csv")
+    with pytest.raises(ValueError, match="the columns c are 1: the model reads 2, text, text_pair"):
+        columns(trained, "x.csv", "c")
+    with pytest.raises(ValueError, match="the columns c, d, e are 3: the model reads 2"):
+        columns(other, "x.csv", "c", "d", "e")
+
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"b": "", "a": "the cat"}\n')
+    assert list(predict._of_table(epath.Path(file), ("a", "b"))) == [("the cat", "")]
+    file.write_text('{"b": null, "a": "the cat"}\n')
+    with pytest.raises(ValueError, match=r"in\.jsonl, line 1: b None: it must be a text"):
+        list(predict._of_table(epath.Path(file), ("a", "b")))
+
+
+def test_lines_of_pairs_are_separated_by_tabs(tokenizer: Any, tmp_path: pathlib.Path) -> None:
+    facts = {"kind": "classification", "pairs": True}
+    pairs = prediction.head_of(source(tokenizer, labels=("no", "yes"), facts=facts, has_mlm=False))
+    single = prediction.head_of(source(tokenizer, labels=("no", "yes"), has_mlm=False))
+    file = tmp_path / "in.txt"
+    file.write_bytes(b"the cat\trun\r\n\n\tsat\n")
+    lines = epath.Path(file)
+    assert list(predict._of_lines(lines, pairs)) == [("the cat", "run"), ("", ""), ("", "sat")]
+    assert list(predict._of_lines(lines, single)) == ["the cat\trun", "", "\tsat"]
+    file.write_text("the cat\trun\nsat\n")
+    with pytest.raises(ValueError, match=r"in\.txt, line 2: 1 texts: the model reads 2, separated by tabs"):
+        list(predict._of_lines(lines, pairs))
+
+
+def test_a_kind_of_another_version(tokenizer: Any) -> None:
+    made = source(tokenizer, labels=("no", "yes"), facts={"kind": "poetry"}, has_mlm=False)
+    with pytest.raises(ValueError, match="of the kind 'poetry', and answers are made by classification, "):
+        prediction.head_of(made)

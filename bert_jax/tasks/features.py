@@ -6,7 +6,7 @@ S tokens a row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -234,18 +234,26 @@ def encode(
     """
     ids, type_ids, cut = [], [], 0
     for start in range(0, len(texts), _AT_ONCE):
-        first = tokenizer.encode_batch(texts[start : start + _AT_ONCE])
-        second = [None] * len(first)
-        if pairs is not None:
-            second = tokenizer.encode_batch(pairs[start : start + _AT_ONCE])
-        for a, b in zip(first, second, strict=True):
-            room = seq_len - 2 if b is None else seq_len - 2 - tokenizer.pair_separators
-            size_a, size_b = shares(len(a), 0 if b is None else len(b), room)
-            cut += size_a + size_b < len(a) + (0 if b is None else len(b))
-            row, types = tokenizer.join(a[:size_a], None if b is None else b[:size_b])
+        some = slice(start, start + _AT_ONCE)
+        for row, types, whole in rows(tokenizer, texts[some], pairs and pairs[some], seq_len):
             ids.append(np.array(row, np.int32))
             type_ids.append(np.array(types, np.int8))
+            cut += len(row) < whole
     return ids, type_ids, cut
+
+
+def rows(
+    tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None, seq_len: int
+) -> Iterator[tuple[list[int], list[int], int]]:
+    """Yields ids and type ids of each text or pair, cut as `encode` says, and how many tokens it had."""
+    first = tokenizer.encode_batch(texts)
+    second = tokenizer.encode_batch(pairs) if pairs is not None else [None] * len(first)
+    for a, b in zip(first, second, strict=True):
+        special = 2 if b is None else 2 + tokenizer.pair_separators
+        both = len(a), 0 if b is None else len(b)
+        size_a, size_b = shares(*both, seq_len - special)
+        ids, type_ids = tokenizer.join(a[:size_a], None if b is None else b[:size_b])
+        yield ids, type_ids, sum(both) + special
 
 
 def shares(first: int, second: int, room: int) -> tuple[int, int]:

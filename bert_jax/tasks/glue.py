@@ -35,7 +35,11 @@ class Glue(SequenceTask):
         """
         self._benchmark = benchmark
         self.metric = benchmark.metric
-        super().__init__(config, tokenizer, names=benchmark.names, **splits)
+        names = ("text", "text_pair")
+        columns = {} if benchmark.header else dict(zip(names, benchmark.columns, strict=False))
+        super().__init__(
+            config, tokenizer, names=benchmark.names, facts={"columns": columns} if columns else {}, **splits
+        )
 
     def metrics(self, name: str, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Returns the metrics of the benchmark, the shares of predicted classes, and the baselines."""

@@ -61,8 +61,7 @@ def read(config: ConfigDict, columns: Columns) -> tuple[list[tables.Row], list[t
     """
     needed = (*columns.texts, columns.label)
     path = epath.Path(config.data.path).expanduser()
-    is_file = config.data.path.removesuffix(".gz").endswith(tables.SUFFIXES)
-    if tables.is_tfds(config.data.path) and not is_file:
+    if tables.is_tfds(config.data.path) and not tables.is_table(config.data.path):
         return _of_tfds(config, needed)
     train = path
     found: epath.Path | None = None

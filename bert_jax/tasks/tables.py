@@ -34,30 +34,46 @@ class Row:
     values: Mapping[str, Any]
 
 
+def is_table(name: str) -> bool:
+    """Returns whether a file is a table by its name."""
+    return name.lower().removesuffix(".gz").endswith(SUFFIXES)
+
+
 def read(file: epath.Path, columns: Sequence[str], key: str) -> list[Row]:
-    """Reads a table by its suffix, the names of its columns in its first line or in each JSON object.
+    """Reads a table (`rows`).
+
+    Args:
+      file, columns: as in `rows`.
+      key: what named the file, for messages.
+
+    Raises:
+      ValueError: as in `rows`, or the file is missing, no table by its name, or has no row.
+    """
+    if not file.is_file():
+        raise TaskDataError(f"{key} = {str(file)!r}: there is no such file")
+    if not is_table(file.name):
+        raise TaskDataError(f"{key} = {str(file)!r}: its name must end in {', '.join(SUFFIXES)}")
+    found = list(rows(file, columns))
+    if not found:
+        raise TaskDataError(f"{file} has no example")
+    return found
+
+
+def rows(file: epath.Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Yields the rows of a table by its suffix, columns named in its first line or in each JSON object.
 
     A TSV has no quoting: a quote is a character, and a tab or line feed ends a field. A CSV has it, so
     that quoted fields may hold commas and line feeds.
 
     Args:
-      file: `.csv`, `.tsv` or `.jsonl`, or one of these with `.gz`; UTF-8.
+      file: `.csv` or `.tsv`, or one of these with `.gz`; any other is read as JSON lines. UTF-8.
       columns: those that must be there.
-      key: what named the file, for messages.
 
     Raises:
-      ValueError: the file is missing, not UTF-8 or not of this form, or lacks a column.
+      ValueError: the file is not UTF-8 or not of this form, or lacks a column.
     """
-    if not file.is_file():
-        raise TaskDataError(f"{key} = {str(file)!r}: there is no such file")
     suffix = file.name.lower().removesuffix(".gz").rpartition(".")[2]
-    kinds = {"csv": _csv, "tsv": tsv, "jsonl": _jsonl}
-    if suffix not in kinds:
-        raise TaskDataError(f"{key} = {str(file)!r}: its name must end in {', '.join(SUFFIXES)}")
-    rows = list(kinds[suffix](file, columns))
-    if not rows:
-        raise TaskDataError(f"{file} has no example")
-    return rows
+    return {"csv": _csv, "tsv": tsv}.get(suffix, _jsonl)(file, columns)
 
 
 def tsv(
