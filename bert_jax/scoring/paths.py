@@ -1,0 +1,33 @@
+"""What the flags of the scoring commands name: files to read, and places to write to."""
+
+from __future__ import annotations
+
+from etils import epath
+
+
+def to_read(name: str, flag: str) -> epath.Path:
+    """Returns the path of an input file; "-" is stdin.
+
+    Raises:
+      ValueError: there is no such file.
+    """
+    if name == "-":
+        return epath.Path("/dev/stdin")
+    path = epath.Path(name).expanduser()
+    if not path.exists() or path.is_dir():
+        raise ValueError(f"--{flag}={name}: there is no such file")
+    return path
+
+
+def check_to_write(name: str, flag: str = "output") -> None:
+    """Makes sure that a file can be written there; "-" is stdout.
+
+    Raises:
+      ValueError: it cannot.
+    """
+    if name == "-":
+        return
+    if epath.Path(name).expanduser().is_dir():
+        raise ValueError(f"--{flag}={name} is a directory: name a file")
+    if "://" not in name and not epath.Path(name).expanduser().parent.is_dir():
+        raise ValueError(f"--{flag}={name}: its directory does not exist")
