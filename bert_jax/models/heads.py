@@ -65,6 +65,49 @@ class Pooler(nn.Module):
         ](x)
 
 
+class AttentionPooling(nn.Module):
+    """One vector of a text: the sum of its states, each by its share of softmax(query . state).
+
+    The query is learnt. It is 0 at first, so that the vector begins as the states' mean.
+    """
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array, segment_ids: jax.Array) -> jax.Array:
+        """Returns (B, D) from (B, S, D) states; padding, (B, S) segment ids of 0, has no share."""
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("embed",))
+        query = self.param("query", zeros, (self.spec.hidden_size,))
+        states = hidden.astype(jnp.float32)
+        scores = jnp.einsum("BSD,D->BS", states, query)
+        shares = jax.nn.softmax(jnp.where(segment_ids > 0, scores, _NEVER), axis=-1)
+        return jnp.einsum("BS,BSD->BD", shares, states).astype(hidden.dtype)
+
+
+class BiLstm(nn.Module):
+    """A long short-term memory in each direction (Graves and Schmidhuber 2005), in float32."""
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(self, x: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Returns (B, W, 2 * lstm_size) float32, forward then backward.
+
+        Args:
+          x: (B, W, D), each row's words at its front.
+          lengths: (B,) int32, how many; what stands behind them changes nothing before it.
+        """
+        x = x.astype(jnp.float32)
+        init = nn.with_logical_partitioning(nn.initializers.lecun_normal(), ("embed", "labels"))
+
+        def cell(name: str) -> nn.OptimizedLSTMCell:
+            return nn.OptimizedLSTMCell(self.spec.lstm_size, kernel_init=init, name=name)
+
+        forward = nn.RNN(cell("forward"))(x, seq_lengths=lengths)
+        backward = nn.RNN(cell("backward"), reverse=True, keep_order=True)(x, seq_lengths=lengths)
+        return jnp.concatenate([forward, backward], axis=-1)
+
+
 def pooled_state(spec: ModelSpec, hidden: jax.Array, segment_ids: jax.Array) -> jax.Array:
     """Returns the (B, D) state of each text: its first token's, or the mean of its (B, S, D) real ones."""
     if spec.pooling == "first":

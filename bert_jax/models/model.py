@@ -8,9 +8,18 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bert_jax.models import crf
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.encoder import Encoder, mask_of
-from bert_jax.models.heads import NextSentenceHead, Pooler, ReplacedTokenHead, TokenHead, pooled_state
+from bert_jax.models.heads import (
+    AttentionPooling,
+    BiLstm,
+    NextSentenceHead,
+    Pooler,
+    ReplacedTokenHead,
+    TokenHead,
+    pooled_state,
+)
 from bert_jax.models.spec import ModelSpec, dense
 
 
@@ -55,8 +64,14 @@ class Model(nn.Module):
             self.rtd_head = ReplacedTokenHead(spec)
         if spec.pools or (spec.pooler == "norm" and (spec.token_labels or spec.has_span)):
             self.pooler = Pooler(spec)
+        if spec.pools and spec.pooling == "attention":
+            self.pooling = AttentionPooling(spec)
         if spec.has_nsp:
             self.nsp_head = NextSentenceHead(spec)
+        if spec.token_labels and "bilstm" in spec.token_head:
+            self.lstm = BiLstm(spec)
+        if spec.token_labels and "crf" in spec.token_head:
+            self.crf = crf.Crf(spec.token_labels)
         self.classifier_dropout = Dropout(spec.classifier_dropout)
         for name, size in (
             ("classifier", spec.labels),
@@ -102,6 +117,8 @@ class Model(nn.Module):
         """
         if segment_ids is None:
             segment_ids = jnp.ones(hidden.shape[:2], jnp.int32)
+        if self.spec.pooling == "attention":
+            return self.pooler(self.pooling(hidden, segment_ids))
         return self.pooler(pooled_state(self.spec, hidden, segment_ids))
 
     def __call__(self, batch: Mapping[str, jax.Array], train: bool = False) -> dict[str, jax.Array]:
@@ -116,8 +133,8 @@ class Model(nn.Module):
           `hidden` (B, S, D); `mlm_logits`, `tta_logits`, `causal_logits` or `prefix_logits` (B, M, V)
           float32; `nsp_logits` (B, 2) or (B, 1) float32; `rtd_logits` (B, S) float32, and with a
           generator `rtd_labels` (B, S) bool, true where it put another token; `logits` (B, labels),
-          `token_labels_logits` (B, S, token_labels) and `span_logits` (B, S, 2), float32: those whose
-          heads there are.
+          `token_labels_logits` (B, S, token_labels) and `span_logits` (B, S, 2), float32; and what
+          `_tagged` says beside the former: those whose heads there are.
         """
         spec = self.spec
         batch, outputs = _filled(batch), {}
@@ -136,16 +153,55 @@ class Model(nn.Module):
         if spec.has_nsp:
             outputs["nsp_logits"] = self.nsp_head(hidden, pooled)
         if spec.labels:
-            logits = self.classifier(self.classifier_dropout(pooled, train))
+            state = self._marked(hidden, batch) if spec.marked else pooled
+            logits = self.classifier(self.classifier_dropout(state, train))
             outputs["logits"] = logits.astype(jnp.float32)
         if spec.token_labels or spec.has_span:
             states = self.pooler(hidden) if spec.pooler == "norm" else hidden
             states = self.classifier_dropout(states, train)
             if spec.token_labels:
-                outputs["token_labels_logits"] = self.token_classifier(states).astype(jnp.float32)
+                outputs |= self._tagged(states, batch, train)
             if spec.has_span:
                 outputs["span_logits"] = self.span_head(states).astype(jnp.float32)
         return outputs
+
+    def _marked(self, hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
+        """Returns the (B, marked * D) states at `marked_positions` (B, marked) after one another."""
+        rows = hidden.shape[0]
+        where = batch.get("marked_positions", jnp.zeros((rows, self.spec.marked), jnp.int32))
+        return _at(hidden, where).reshape(rows, -1)
+
+    def _tagged(
+        self, states: jax.Array, batch: Mapping[str, jax.Array], train: bool
+    ) -> dict[str, jax.Array | crf.Chain]:
+        """Returns what the token head says, of words where the batch tells them, else of all tokens.
+
+        Args:
+          states: (B, S, D).
+          batch: `word_positions` (B, W) int32, if it has them: where each word's first piece stands, words
+            at the front of the row and 0 behind them.
+          train: with dropout.
+
+        Returns:
+          `token_labels_logits` (B, W, C) float32; `tags` (B, W) int32, the best, 0 behind the words; with
+          a CRF `crf`, the chain that it is trained by.
+        """
+        spec, outputs = self.spec, {}
+        where = batch.get("word_positions")
+        is_word = batch["segment_ids"] > 0 if where is None else where > 0
+        if where is not None:
+            states = _at(states, where)
+        if "bilstm" in spec.token_head:
+            states = self.lstm(states, jnp.sum(is_word, axis=1))
+            states = self.classifier_dropout(states, train)
+        logits = self.token_classifier(states).astype(jnp.float32)
+        best = jnp.argmax(logits, axis=-1)
+        if "crf" in spec.token_head:
+            chain = self.crf()
+            decoded = chain if spec.crf_constraints == "none" else crf.constrained(chain)
+            outputs["crf"] = decoded if spec.crf_constraints == "train" else chain
+            best = crf.decode(jax.lax.stop_gradient(decoded), jax.lax.stop_gradient(logits), is_word)
+        return {"token_labels_logits": logits, "tags": jnp.where(is_word, best, 0), **outputs}
 
     def _replaced(
         self, batch: Mapping[str, jax.Array], train: bool

@@ -61,7 +61,13 @@ class ModelSpec:
     has_rtd: bool = False  # a head that tells replaced tokens (ELECTRA's discriminator)
     has_generator: bool = False  # with has_rtd: the masked LM that makes the replacements
     labels: int = 0  # classes of the classifier; 0 is none, 1 a regression
-    token_labels: int = 0  # classes of each token; 0 is none
+    token_labels: int = 0  # classes of each token, or word; 0 is none
+    token_head: str = "linear"  # over words: "linear", "crf", "bilstm" or "bilstm_crf"
+    lstm_size: int = 256  # of each direction of a BiLSTM
+    # What IOB2 rules out of a CRF's paths (`crf.constrained`): nothing ("none"), or what breaks it, where a
+    # path is chosen ("decode") or in training too ("train").
+    crf_constraints: str = "none"
+    marked: int = 0  # marked tokens whose joined states the classifier reads; 0: it reads the pooled state
     has_span: bool = False  # a head for where an answer starts and ends
     has_pooler: bool = False  # a pooler though no head needs it, as sentence encoders have one
     classifier_dropout: float = 0.1
@@ -83,7 +89,11 @@ class ModelSpec:
     @property
     def pools(self) -> bool:
         """Whether the model has a pooler, for a head's sake or for its own."""
-        return self.has_pooler or bool(self.labels) or (self.has_nsp and self.nsp_head == "pooled")
+        return (
+            self.has_pooler
+            or bool(self.labels and not self.marked)
+            or (self.has_nsp and self.nsp_head == "pooled")
+        )
 
     @property
     def generator(self) -> ModelSpec:
