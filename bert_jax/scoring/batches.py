@@ -14,6 +14,8 @@ R = TypeVar("R")
 # fewer leave less padding in a short file's batches.
 _ON_CPU, _ELSEWHERE = 1024, 16384
 
+AHEAD = 2  # batches that are under way while an earlier one's result is read
+
 _SHORTEST, _STEPS = 4, 4  # the shortest row, and how many lengths lie between one power of two and the next
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from etils import epath
 
 
@@ -31,3 +33,8 @@ def check_to_write(name: str, flag: str = "output") -> None:
         raise ValueError(f"--{flag}={name} is a directory: name a file")
     if "://" not in name and not epath.Path(name).expanduser().parent.is_dir():
         raise ValueError(f"--{flag}={name}: its directory does not exist")
+
+
+def say(summary: str, written_to: str | None) -> None:
+    """Prints a summary on stdout, or, where the answers themselves go there, on stderr."""
+    print(summary, file=sys.stderr if written_to == "-" else sys.stdout, flush=True)

@@ -39,7 +39,6 @@ METHODS = ("tta", "pll", "causal")
 _LARGEST_CHUNK = 256  # tokens whose vocabulary-size logits exist at once, on each device
 _WINDOW_BATCHES = 32  # full batches before lines of like length are put together
 _WINDOW_LINES, _WINDOW_CHARACTERS = 4096, 1 << 19  # the most of both, whatever their tokens
-_AHEAD = 2  # batches that are under way while others' results are read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +189,7 @@ class Scorer:
         planned = batches.plan(rows, lambda row: len(row.ids), longest, self._budget, devices)
         for width, height, some in planned:
             under_way.append((some, height, self._dispatch(some, width, height)))
-            if len(under_way) > _AHEAD:
+            if len(under_way) > batches.AHEAD:
                 read()
         while under_way:
             read()
