@@ -392,8 +392,12 @@ def test_runs_evaluate_all_and_leave_their_predictions(tmp_path: pathlib.Path) -
     ]  # fmt: skip
     model = json.loads((member / "model.json").read_text())
     assert (model["label_names"], model["labels"]) == (["entailment", "neutral", "contradiction"], 3)
-    facts = {"kind": "classification", "seq_len": 12, "pairs": True}
-    assert json.loads((member / "task.json").read_text()) == facts
+    assert json.loads((member / "task.json").read_text()) == {
+        "kind": "classification",
+        "seq_len": 12,
+        "pairs": True,
+        "columns": {"text": "sentence1", "text_pair": "sentence2"},
+    }
 
 
 def test_all_of_glue(tmp_path: pathlib.Path, caplog: Any, monkeypatch: Any) -> None:

@@ -5,14 +5,19 @@ import json
 import pathlib
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tasks_data
 from tasks_data import words
 
-from bert_jax import tasks
+from bert_jax import build, sharding, tasks
+from bert_jax import step as step_lib
+from bert_jax import train as train_lib
 from bert_jax.config import ConfigError
 from bert_jax.data import tokenizer as tokenizer_lib
+from bert_jax.models.model import Model
 from bert_jax.tasks.own import hold_out
 from bert_jax.tasks.sequence import Split
 
@@ -132,6 +137,44 @@ def test_choices(tmp_path: pathlib.Path, tokenizer: Any) -> None:
     folder = write(tmp_path / "numbered", train_csv=lines, dev_csv=lines)
     numbered = make(tokenizer, "choice", folder, **CHOICE, task__labels=("1", "2"))
     assert numbered.evals["eval"].labels.tolist() == [0, 1]
+
+
+def test_a_choice_is_learnt(tmp_path: pathlib.Path) -> None:
+    """The text with an a is right. Parts of a batch keep an example's choices together."""
+    rows = [(f"{x} {y}", f"a {y}", 1) if n % 2 else (f"{x} a", f"{y} {x}", 0)
+            for n, (x, y) in enumerate((x, y) for x in "bcd" for y in "bcd")]  # fmt: skip
+    lines = "x,y,right\n" + "".join(f"{x},{y},{right}\n" for x, y, right in rows)
+    folder = write(tmp_path, train_csv=lines, dev_csv=lines)
+    tasks_data.tokenizer(tmp_path)
+    c = tasks_data.config(
+        "choice", folder, **CHOICE, data__tokenizer=str(tmp_path / "vocab.txt"), train__batch_size=8,
+        train__eval_batch_size=4, train__accumulation=2, train__steps=40, model__hidden_size=16,
+        model__layers=1, model__heads=2, model__feed_forward_size=32, model__max_positions=12,
+        model__init_std=0.2, model__dropout=0.0, model__attention_dropout=0.0, task__dropout=0.0,
+        optimizer__learning_rate=1e-2,
+    )  # fmt: skip
+    run = build.build(c, None)
+    train, evaluate = run.task.train, train_lib.Evaluator(run, run.phases[0])
+    first = train.batch(0, np.arange(8))
+    state = run.initial_state(first)
+    spec = run.setup.model.spec
+    params = jax.device_get(state.params)
+    flat = {key: jnp.asarray(x.reshape(16, -1)) for key, x in first.items() if x.ndim == 3}
+    logits = np.array(jax.jit(Model(spec).apply)({"params": params}, flat)["logits"]).reshape(8, 2)
+    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(8), first["labels"]]
+
+    step = step_lib.make_train_step(run.setup)
+    found = []
+    for number in range(40):
+        batch = sharding.to_devices(train.batch(number, np.arange(8)), 8, run.setup.mesh)
+        state, sums = step(state, batch)
+        found.append(step_lib.means(step_lib.add(None, sums)))
+    assert found[0]["loss"] == pytest.approx(losses.mean(), rel=1e-5)
+    assert found[0]["row_length"] == 12
+    reached = evaluate(state.params)
+    assert reached["accuracy"] == reached["task_accuracy"] == 1.0
+    assert reached["majority_class_accuracy"] == 5 / 9
+    assert reached["loss"] < 0.1 < losses.mean()
 
 
 @pytest.mark.parametrize(
