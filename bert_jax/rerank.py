@@ -1,0 +1,170 @@
+"""Chooses from n-best lists by a first pass's score and a language model's together.
+
+A hypothesis has the score (1 - w) * first_pass + w * log_prob (see bert_jax.score), where log_prob may be
+divided by the number of tokens. The weight w, of 0, .05, .., 1, is that which is best on the lists of
+--dev, by WER or BLEU; the lists of --input are then chosen from with it, and, where their references are
+known, judged. The summary has the first pass's choice, both forms of log_prob, and the oracle's choice,
+which is the best that the lists hold. --output writes a JSON line a list, chosen by the form that is better
+on --dev: {"id", "text", "score", "first_pass", "log_prob", "first_pass_rank", "reference"}.
+
+Lists are Moses' (id ||| text ||| features ||| score) or, in a .jsonl file, {"id", "text", "score",
+"reference"}; a higher score is better. References of Moses' lists are in a file of their own: line i,
+from 0, belongs to the list with id i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from absl import flags as absl_flags
+from absl import logging
+
+from bert_jax import flags
+from bert_jax.interop import load
+from bert_jax.scoring import Scorer, nbest, output, paths, tuning
+from bert_jax.scoring import scorer as scorer_lib
+
+_MODEL = absl_flags.DEFINE_string(
+    "model", None, "A run's workdir, a model directory or one of Hugging Face's.", required=True
+)
+_DEV = absl_flags.DEFINE_string("dev", None, "Lists to tune the weight on.")
+_DEV_REFERENCES = absl_flags.DEFINE_string("dev_references", None, "Their references, one a line.")
+_INPUT = absl_flags.DEFINE_string(
+    "input", None, "Lists to choose from; without them the weight is tuned only."
+)
+_REFERENCES = absl_flags.DEFINE_string("references", None, "Their references, one a line.")
+_OUTPUT = absl_flags.DEFINE_string(
+    "output", None, "JSON lines of what is chosen of --input; - writes stdout."
+)
+_METRIC = absl_flags.DEFINE_enum("metric", "wer", ["wer", "bleu"], "What the weight is tuned by.")
+_TOKENIZE = absl_flags.DEFINE_enum(
+    "bleu_tokenize", "13a", ["13a", "none", "intl", "char"], "sacrebleu's tokenizer; none for text in tokens."
+)
+_WEIGHT = absl_flags.DEFINE_float(
+    "weight", None, "The model's share, instead of one tuned on --dev.", lower_bound=0, upper_bound=1
+)
+_BY_LENGTH = absl_flags.DEFINE_bool(
+    "by_length", None, "Divide log_prob by its tokens; by default what is better on --dev, else not."
+)
+_METHOD = absl_flags.DEFINE_enum(
+    "method", "auto", ["auto", *scorer_lib.METHODS], "How to score; each model has one way, which auto takes."
+)
+_ENDS = absl_flags.DEFINE_bool("ends", False, "Score the end tokens too (tta, causal).")
+_WHOLE_WORDS = absl_flags.DEFINE_bool("whole_words", False, "Mask all pieces of a word together (pll).")
+_BATCH_TOKENS = absl_flags.DEFINE_integer(
+    "batch_tokens",
+    0,
+    "Tokens computed at once on a device; 0: 1024 on a CPU, 16384 elsewhere.",
+    lower_bound=0,
+)
+
+
+def scored(lists: list[nbest.NBest], scorer: Scorer, metric: tuning.Metric) -> tuning.Lists:
+    """Returns n-best lists with the model's scores; a text that comes several times is scored once."""
+    texts = list(dict.fromkeys(text for some in lists for text in some.texts))
+    known = {one.text: (one.log_prob, len(one.tokens)) for one in scorer.score(texts)}
+    return tuning.Lists(
+        lists,
+        [np.array([known[text][0] for text in some.texts]) for some in lists],
+        [np.array([known[text][1] for text in some.texts]) for some in lists],
+        tuning.counts_of(lists, metric),
+    )
+
+
+def table(
+    columns: dict[str, tuning.Lists], weights: dict[bool, float], metric: tuning.Metric, method: str
+) -> str:
+    """Returns the lines of the summary: what each choice is worth on each of the sets.
+
+    Args:
+      columns: the sets with references, by name.
+      weights: by whether log_prob is divided by its tokens.
+      metric: what is said.
+      method: the scorer's.
+    """
+    rows: dict[str, list[float]] = {
+        "first pass": [lists.value(metric, lists.first_best()) for lists in columns.values()]
+    }
+    for by_length, weight in weights.items():
+        name = f"{method}{' by length' if by_length else ''}, w = {weight:g}"
+        rows[name] = [lists.value(metric, lists.chosen(weight, by_length)) for lists in columns.values()]
+    rows["oracle"] = [lists.value(metric, lists.oracle(metric)) for lists in columns.values()]
+    lines = [f"{metric.name:<28}" + "".join(f"{name:>9}" for name in columns)]
+    lines += [f"{name:<28}" + "".join(f"{value:>9.2f}" for value in values) for name, values in rows.items()]
+    sizes = ", ".join(f"{name} {len(x.lists)} lists" for name, x in columns.items())
+    return "\n".join([*lines, sizes])
+
+
+def _values(lists: tuning.Lists, weight: float, by_length: bool) -> Iterator[dict[str, Any]]:
+    for number, chosen in enumerate(lists.chosen(weight, by_length)):
+        score = float(lists.combined(number, weight, by_length)[chosen])
+        yield nbest.to_json(lists.lists[number], chosen, score, float(lists.log_probs[number][chosen]))
+
+
+def _check() -> None:
+    if not _DEV.value and not _INPUT.value:
+        raise flags.UsageError("there are no lists: name --dev, --input or both")
+    if _WEIGHT.value is None and not _DEV.value:
+        raise flags.UsageError("--weight is not known: name it, or lists to tune it on by --dev")
+    if _WEIGHT.value is not None and _DEV.value:
+        raise flags.UsageError("--weight is given and --dev too, which tunes it: name one of the two")
+    if _DEV.value and _DEV.value == _INPUT.value:
+        raise flags.UsageError(
+            "--dev and --input are one file: a weight is judged on other lists than those it is tuned on"
+        )
+    if _OUTPUT.value:
+        if not _INPUT.value:
+            raise flags.UsageError("--output has the lists of --input: name these too")
+        paths.check_to_write(_OUTPUT.value)
+
+
+def _read(name: str, references: str | None, flag: str) -> list[nbest.NBest]:
+    of = None
+    if references:
+        of = paths.to_read(references, "dev_references" if flag == "dev" else "references")
+    return nbest.read(paths.to_read(name, flag), of)
+
+
+def main() -> None:
+    """Tunes the weight on --dev, says the table, and writes what is chosen of --input."""
+    _check()
+    metric = tuning.WordErrorRate() if _METRIC.value == "wer" else tuning.Bleu(_TOKENIZE.value)
+    dev = _read(_DEV.value, _DEV_REFERENCES.value, "dev") if _DEV.value else None
+    if dev is not None and any(some.reference is None for some in dev):
+        raise flags.UsageError("--dev has lists without a reference: name a file of them by --dev_references")
+    test = _read(_INPUT.value, _REFERENCES.value, "input") if _INPUT.value else None
+    scorer = Scorer(
+        load.read(_MODEL.value),
+        _METHOD.value,
+        ends=_ENDS.value,
+        whole_words=_WHOLE_WORDS.value,
+        batch_tokens=_BATCH_TOKENS.value,
+    )
+    forms = [False, True] if _BY_LENGTH.value is None else [_BY_LENGTH.value]
+    sets: dict[str, tuning.Lists] = {}
+    if dev is not None:
+        sets["dev"] = scored(dev, scorer, metric)
+        weights = {by_length: tuning.tune(sets["dev"], metric, by_length) for by_length in forms}
+        worth = {
+            form: metric.sign * sets["dev"].value(metric, sets["dev"].chosen(weight, form))
+            for form, weight in weights.items()
+        }
+        best = max(forms, key=worth.__getitem__)
+    else:
+        best = bool(_BY_LENGTH.value)
+        weights = dict.fromkeys(forms, _WEIGHT.value)
+    if test is not None:
+        sets["test"] = scored(test, scorer, metric)
+        if _OUTPUT.value:
+            output.write(_values(sets["test"], weights[best], best), _OUTPUT.value)
+    judged = {name: lists for name, lists in sets.items() if lists.counts is not None}
+    if judged:
+        paths.say(table(judged, weights, metric, scorer.method), _OUTPUT.value)
+    else:
+        logging.info("no references: nothing is judged")
+
+
+if __name__ == "__main__":
+    flags.run(main)
