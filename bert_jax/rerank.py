@@ -14,10 +14,6 @@ from 0, belongs to the list with id i.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 from absl import flags as absl_flags
 from absl import logging
 
@@ -59,48 +55,6 @@ _BATCH_TOKENS = absl_flags.DEFINE_integer(
     "Tokens computed at once on a device; 0: 1024 on a CPU, 16384 elsewhere.",
     lower_bound=0,
 )
-
-
-def scored(lists: list[nbest.NBest], scorer: Scorer, metric: tuning.Metric) -> tuning.Lists:
-    """Returns n-best lists with the model's scores; a text that comes several times is scored once."""
-    texts = list(dict.fromkeys(text for some in lists for text in some.texts))
-    known = {one.text: (one.log_prob, len(one.tokens)) for one in scorer.score(texts)}
-    return tuning.Lists(
-        lists,
-        [np.array([known[text][0] for text in some.texts]) for some in lists],
-        [np.array([known[text][1] for text in some.texts]) for some in lists],
-        tuning.counts_of(lists, metric),
-    )
-
-
-def table(
-    columns: dict[str, tuning.Lists], weights: dict[bool, float], metric: tuning.Metric, method: str
-) -> str:
-    """Returns the lines of the summary: what each choice is worth on each of the sets.
-
-    Args:
-      columns: the sets with references, by name.
-      weights: by whether log_prob is divided by its tokens.
-      metric: what is said.
-      method: the scorer's.
-    """
-    rows: dict[str, list[float]] = {
-        "first pass": [lists.value(metric, lists.first_best()) for lists in columns.values()]
-    }
-    for by_length, weight in weights.items():
-        name = f"{method}{' by length' if by_length else ''}, w = {weight:g}"
-        rows[name] = [lists.value(metric, lists.chosen(weight, by_length)) for lists in columns.values()]
-    rows["oracle"] = [lists.value(metric, lists.oracle(metric)) for lists in columns.values()]
-    lines = [f"{metric.name:<28}" + "".join(f"{name:>9}" for name in columns)]
-    lines += [f"{name:<28}" + "".join(f"{value:>9.2f}" for value in values) for name, values in rows.items()]
-    sizes = ", ".join(f"{name} {len(x.lists)} lists" for name, x in columns.items())
-    return "\n".join([*lines, sizes])
-
-
-def _values(lists: tuning.Lists, weight: float, by_length: bool) -> Iterator[dict[str, Any]]:
-    for number, chosen in enumerate(lists.chosen(weight, by_length)):
-        score = float(lists.combined(number, weight, by_length)[chosen])
-        yield nbest.to_json(lists.lists[number], chosen, score, float(lists.log_probs[number][chosen]))
 
 
 def _check() -> None:
@@ -145,7 +99,7 @@ def main() -> None:
     forms = [False, True] if _BY_LENGTH.value is None else [_BY_LENGTH.value]
     sets: dict[str, tuning.Lists] = {}
     if dev is not None:
-        sets["dev"] = scored(dev, scorer, metric)
+        sets["dev"] = tuning.scored(dev, scorer, metric)
         weights = {by_length: tuning.tune(sets["dev"], metric, by_length) for by_length in forms}
         worth = {
             form: metric.sign * sets["dev"].value(metric, sets["dev"].chosen(weight, form))
@@ -156,12 +110,12 @@ def main() -> None:
         best = bool(_BY_LENGTH.value)
         weights = dict.fromkeys(forms, _WEIGHT.value)
     if test is not None:
-        sets["test"] = scored(test, scorer, metric)
+        sets["test"] = tuning.scored(test, scorer, metric)
         if _OUTPUT.value:
-            output.write(_values(sets["test"], weights[best], best), _OUTPUT.value)
+            output.write(tuning.values(sets["test"], weights[best], best), _OUTPUT.value)
     judged = {name: lists for name, lists in sets.items() if lists.counts is not None}
     if judged:
-        paths.say(table(judged, weights, metric, scorer.method), _OUTPUT.value)
+        paths.say(tuning.table(judged, weights, metric, scorer.method), _OUTPUT.value)
     else:
         logging.info("no references: nothing is judged")
 

@@ -10,18 +10,12 @@ taken as it is: nothing is trained. A sentence that is longer than the model rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 from absl import flags as absl_flags
 from absl import logging
-from etils import epath
 
 from bert_jax import flags
 from bert_jax.interop import load
-from bert_jax.scoring import output, paths, vectors
-from bert_jax.tasks import scores, tables
+from bert_jax.scoring import output, paths, similarity, vectors
 
 _MODEL = absl_flags.DEFINE_string(
     "model", None, "A run's workdir, a model directory or one of Hugging Face's.", required=True
@@ -43,57 +37,6 @@ _BATCH_TOKENS = absl_flags.DEFINE_integer(
     lower_bound=0,
 )
 
-Pair = tuple[str, str, float | None]
-
-
-def read(path: epath.Path, first: str, second: str, gold: str) -> list[Pair]:
-    """Returns (first, second, gold) of each row of a table.
-
-    Raises:
-      ValueError: a column, a text or a number is not there, or no row is.
-    """
-    columns = [first, second, *[gold] * bool(gold)]
-    pairs = [
-        (
-            tables.text(row, first, empty=True),
-            tables.text(row, second, empty=True),
-            tables.number(row, gold) if gold else None,
-        )
-        for row in tables.rows(path, columns)
-    ]
-    if not pairs:
-        raise ValueError(f"{path}: no pair in it")
-    return pairs
-
-
-def cosines(embedder: vectors.Embedder, pairs: list[Pair]) -> np.ndarray:
-    """Returns the (N, P) cosines of pairs, for each of the embedder's poolings."""
-    made = embedder.vectors(text for pair in pairs for text in pair[:2])
-    return np.array([vectors.cosines(a, next(made)) for a in made])
-
-
-def table(poolings: tuple[str, ...], pairs: list[Pair], found: np.ndarray) -> str:
-    """Returns the lines of the summary."""
-    gold = np.array([pair[2] for pair in pairs], float)
-    lines = [f"{'pooling':<16}{'Pearson':>9}{'Spearman':>10}"]
-    for name, values in zip(poolings, found.T, strict=True):
-        both = scores.correlations(gold, values)
-        lines.append(f"{name:<16}{100 * both['pearson']:>9.2f}{100 * both['spearman']:>10.2f}")
-    return "\n".join(
-        [*lines, f"{len(pairs)} pairs; correlations of the cosine with the gold score, times 100"]
-    )
-
-
-def _values(poolings: tuple[str, ...], pairs: list[Pair], found: np.ndarray) -> Iterator[dict[str, Any]]:
-    for (first, second, gold), row in zip(pairs, found, strict=True):
-        cosine = {name: round(float(value), 6) for name, value in zip(poolings, row, strict=True)}
-        yield {
-            "first": first,
-            "second": second,
-            **({} if gold is None else {"gold": gold}),
-            "cosine": cosine,
-        }
-
 
 def main() -> None:
     """Reads --input, says the table, and writes --output."""
@@ -102,15 +45,15 @@ def main() -> None:
     elif not _GOLD.value:
         raise flags.UsageError("without --gold there is nothing to say but the cosines: name an --output")
     path = paths.to_read(_INPUT.value, "input")
-    pairs = read(path, _FIRST.value, _SECOND.value, _GOLD.value)
+    pairs = similarity.read(path, _FIRST.value, _SECOND.value, _GOLD.value)
     embedder = vectors.Embedder(load.read(_MODEL.value), _POOLING.value, _BATCH_TOKENS.value)
-    found = cosines(embedder, pairs)
+    found = similarity.of_pairs(embedder, pairs)
     if embedder.cut:
         logging.warning("%d of %d sentences are cut to what the model reads", embedder.cut, 2 * len(pairs))
     if _OUTPUT.value:
-        output.write(_values(embedder.poolings, pairs, found), _OUTPUT.value)
+        output.write(similarity.values(embedder.poolings, pairs, found), _OUTPUT.value)
     if _GOLD.value:
-        paths.say(table(embedder.poolings, pairs, found), _OUTPUT.value)
+        paths.say(similarity.table(embedder.poolings, pairs, found), _OUTPUT.value)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import tiny_models
 
-from bert_jax import pairs
-from bert_jax.scoring import Scorer
+from bert_jax.scoring import Scorer, minimal_pairs
 
 
-def judged(paradigm: str, good: float, bad: float) -> pairs.Judged:
-    return pairs.Judged(paradigm, "g", "b", good, bad)
+def judged(paradigm: str, good: float, bad: float) -> minimal_pairs.Judged:
+    return minimal_pairs.Judged(paradigm, "g", "b", good, bad)
 
 
 def test_accuracy_ties_and_intervals() -> None:
@@ -20,7 +19,7 @@ def test_accuracy_ties_and_intervals() -> None:
     some += [judged("a", -1.0, -1.001)] * 6
     assert [pair.correct for pair in some] == [True, False, False, False, *[True] * 6]
     assert [pair.is_tie for pair in some] == [False, False, True, True, *[False] * 6]
-    lines = [line.split() for line in pairs.table(some).splitlines()]
+    lines = [line.split() for line in minimal_pairs.table(some).splitlines()]
     # Wilson's interval by hand: centre and half width from z = 1.959964.
     z = 1.959963984540054
     for line, name, right, count, ties in ((1, "a", 6, 6, 0), (2, "x", 1, 4, 2), (3, "overall", 7, 10, 2)):
@@ -31,11 +30,13 @@ def test_accuracy_ties_and_intervals() -> None:
         assert lines[line][0] == name
         found = [float(x) for x in lines[line][1:] if x != "-"]
         assert found == pytest.approx(expected, abs=0.0051)
-        assert pairs.interval(right, count) == pytest.approx((centre - half, centre + half))
+        assert minimal_pairs.interval(right, count) == pytest.approx((centre - half, centre + half))
 
 
 def test_blimp_is_read(test_data: pathlib.Path) -> None:
-    found = pairs.read(str(test_data / "nbest" / "blimp" / "dev"), "sentence_good", "sentence_bad", "UID")
+    found = minimal_pairs.read(
+        str(test_data / "nbest" / "blimp" / "dev"), "sentence_good", "sentence_bad", "UID"
+    )
     assert len(found) == 3000
     assert found[0] == ("anaphor_number_agreement", "Susan revealed herself.", "Susan revealed themselves.")
     assert len({paradigm for paradigm, _, _ in found}) == 3

@@ -11,9 +11,8 @@ import pytest
 import tiny_models
 from scipy import stats
 
-from bert_jax import similarity
 from bert_jax.models.model import Model
-from bert_jax.scoring import vectors
+from bert_jax.scoring import similarity, vectors
 
 TEXTS = [
     "the cat sat",

@@ -8,14 +8,15 @@ smallest, which keeps nearest to the first pass.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import jiwer
 import numpy as np
 from sacrebleu.metrics import BLEU
 
-from bert_jax.scoring.nbest import NBest
+from bert_jax.scoring.nbest import NBest, to_json
+from bert_jax.scoring.scorer import Scorer
 
 GRID = tuple(round(0.05 * i, 2) for i in range(21))
 
@@ -161,3 +162,44 @@ def tune(lists: Lists, metric: Metric, by_length: bool) -> float:
     """
     values = [metric.sign * lists.value(metric, lists.chosen(weight, by_length)) for weight in GRID]
     return GRID[int(np.argmax(values))]
+
+
+def scored(lists: list[NBest], scorer: Scorer, metric: Metric) -> Lists:
+    """Returns n-best lists with the model's scores; a text that comes several times is scored once."""
+    texts = list(dict.fromkeys(text for some in lists for text in some.texts))
+    known = {one.text: (one.log_prob, len(one.tokens)) for one in scorer.score(texts)}
+    return Lists(
+        lists,
+        [np.array([known[text][0] for text in some.texts]) for some in lists],
+        [np.array([known[text][1] for text in some.texts]) for some in lists],
+        counts_of(lists, metric),
+    )
+
+
+def table(columns: dict[str, Lists], weights: dict[bool, float], metric: Metric, method: str) -> str:
+    """Returns the lines of the summary: what each choice is worth on each of the sets.
+
+    Args:
+      columns: the sets with references, by name.
+      weights: by whether log_prob is divided by its tokens.
+      metric: what is said.
+      method: the scorer's.
+    """
+    rows: dict[str, list[float]] = {
+        "first pass": [lists.value(metric, lists.first_best()) for lists in columns.values()]
+    }
+    for by_length, weight in weights.items():
+        name = f"{method}{' by length' if by_length else ''}, w = {weight:g}"
+        rows[name] = [lists.value(metric, lists.chosen(weight, by_length)) for lists in columns.values()]
+    rows["oracle"] = [lists.value(metric, lists.oracle(metric)) for lists in columns.values()]
+    lines = [f"{metric.name:<28}" + "".join(f"{name:>9}" for name in columns)]
+    lines += [f"{name:<28}" + "".join(f"{value:>9.2f}" for value in values) for name, values in rows.items()]
+    sizes = ", ".join(f"{name} {len(x.lists)} lists" for name, x in columns.items())
+    return "\n".join([*lines, sizes])
+
+
+def values(lists: Lists, weight: float, by_length: bool) -> Iterator[dict[str, Any]]:
+    """Yields what is written of each list."""
+    for number, chosen in enumerate(lists.chosen(weight, by_length)):
+        score = float(lists.combined(number, weight, by_length)[chosen])
+        yield to_json(lists.lists[number], chosen, score, float(lists.log_probs[number][chosen]))
