@@ -7,8 +7,8 @@ The variant after the colon is learned, rope or tta. The last 5% of each book ar
 
 Hardware and time: 1.1 s a step (rope; 1.5 s for tta) on 2 CPU cores at 195 GFLOP/s, 11 to 15 minutes in all
 when nothing else runs there.
-Seen, on three novels with the bert-base-uncased vocabulary, other work running beside (times with
-evaluations): learned, eval loss 5.923 and accuracy .141 in 20.5 min; rope, 4.516 and .318 in 25.9 min; the
+Seen: on three novels with the bert-base-uncased vocabulary, other work running beside (times with
+evaluations), learned, eval loss 5.923 and accuracy .141 in 20.5 min; rope, 4.516 and .318 in 25.9 min; the
 unigram cross-entropy of their targets is 6.581, the most frequent token's share .056. T-TA, which is
 asked for other tokens: 4.135 and .325 in 26.7 min, where the unigram cross-entropy is 6.501.
 On a slower machine rope with train.steps = 230 and train.batch_size = 16: 5.850 and .191 after 258 s.
