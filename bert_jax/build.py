@@ -123,6 +123,8 @@ def complete(
     others = config.data.extend_vocab or config.data.tokenizer  # then the table is as long as they need
     # Pretraining may go on under another mask: an encoder's weights start a left-to-right model too.
     own = _OF_THE_RUN if config.task.name else (*_OF_THE_RUN, "mask")
+    if config.task.name and config.model.pooling == "attention":
+        own = (*own, "pooling")  # learnt by the task, whatever the model had
     if found is not None and found.init_from == config.init_from:
         for key in config.model:
             if key not in own:
@@ -277,7 +279,9 @@ def _setup(
     return step_lib.Setup(
         model=Model(spec),
         objectives=goals,
-        optimizer=optimizer.make(config.optimizer, steps, learning_rate),
+        optimizer=optimizer.make(
+            config.optimizer, steps, learning_rate, config.task.head_rate if config.task.name else 1.0
+        ),
         learning_rate=learning_rate,
         mesh=mesh,
         prng=config.train.prng,

@@ -35,7 +35,9 @@ def default() -> ConfigDict:
     c.init_from = ""
 
     c.task = ConfigDict()
-    c.task.name = ""  # "" pretrains; a name fine-tunes: one of GLUE, "glue" for all of it, or own data
+    # "" pretrains; a name fine-tunes: one of GLUE, "glue" for all of it, own data (below), "ner" or
+    # "tagging" (a tag for each word), or "relation" (of two marked entities).
+    c.task.name = ""
     # Own data ("classification", "pairs", "regression", "choice"): names of columns in the files.
     c.task.text = ""  # the text; of a choice, what stands before each of the choices ("": nothing does)
     c.task.text_pair = ""  # the second text of a pair
@@ -48,6 +50,19 @@ def default() -> ConfigDict:
     c.task.eval_file = ""  # the same of the evaluation
     c.task.l2 = 0.0  # lambda of the penalty lambda * sum(w^2) / 2 on all decayed weights
     c.task.dropout = 0.1  # dropout before the classifier
+    c.task.head_rate = 1.0  # multiplies the learning rate of the layers that only the task has
+    # Of "ner" and "tagging" over each word's first piece: "linear" (the default), "crf", "bilstm" or
+    # "bilstm_crf". Of "relation": from the states where the two "entities" start (the default), or "pooled".
+    c.task.head = ""
+    c.task.lstm_size = 256  # of each direction of a BiLSTM
+    # What no entity may do (an I- after another's tag) is ruled out of a CRF's answers ("decode"), of its
+    # training too ("train"), or not at all ("none").
+    c.task.constraints = "decode"
+    c.task.scheme = "auto"  # of the files: "iob1", "iob2", "iobes" (BIOES), or found in the training file
+    c.task.token_column = 0  # column of a word in files of columns; negative ones count from the end
+    c.task.tag_column = -1  # the same of its tag
+    c.task.markers = ("@", "@", "#", "#")  # put round a relation's first and second entity
+    c.task.no_relation = "no_relation"  # the class that says there is none; F1 is of all others
 
     c.model = ConfigDict()
     c.model.kind = "encoder"  # "encoder" (BERT) or "tta" (no token sees itself; Shin et al. 2020)
@@ -84,7 +99,9 @@ def default() -> ConfigDict:
     c.model.mlm_head = "tied"  # "tied" (dense, norm, word table) or "plain" (one (D, V) matrix)
     c.model.nsp_head = "pooled"  # "pooled" (pooler, 2 logits) or "single" ((D, 1) on [CLS])
     c.model.pooler = "tanh"  # dense, then "tanh", "gelu", "relu", or activation and norm ("norm")
-    c.model.pooling = "first"  # what the pooler gets: the "first" token's state or their "mean"
+    # What the pooler gets: the "first" token's state, their "mean", or their sum by learnt "attention", which
+    # a fine-tuning task may ask for on top of any model.
+    c.model.pooling = "first"
     c.model.generator_fraction = 0.25  # ELECTRA: D, H and F of the generator, as a share
     c.model.scan = False  # layers as one scanned loop (short compilation) or unrolled (faster)
     c.model.remat = "none"  # recompute in the backward pass: "none", "full" or "dots"

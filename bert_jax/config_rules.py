@@ -10,6 +10,9 @@ from bert_jax import config_tasks
 
 CHOICES = {
     "task.name": ("", *config_tasks.NAMES),
+    "task.head": ("", *config_tasks.TOKEN_HEADS, *config_tasks.RELATION_HEADS),
+    "task.constraints": ("decode", "train", "none"),
+    "task.scheme": ("auto", "iob1", "iob2", "iobes"),
     "model.kind": ("encoder", "tta"),
     "model.tta_query": ("position", "mask_token"),
     "model.position": ("learned", "sinusoidal", "rotary"),
@@ -18,7 +21,7 @@ CHOICES = {
     "model.mask": ("full", "causal", "prefix"),
     "model.attention": ("dot", "random", "fixed_random"),
     "model.pooler": ("tanh", "gelu", "relu", "norm"),
-    "model.pooling": ("first", "mean"),
+    "model.pooling": ("first", "mean", "attention"),
     "model.activation": ("gelu", "gelu_tanh", "relu"),
     "model.mlm_head": ("tied", "plain"),
     "model.nsp_head": ("pooled", "single"),
@@ -40,6 +43,10 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "seed": (0, 2**31 - 1),
     "task.l2": (0, None),
     "task.dropout": (0, 0.999),
+    "task.head_rate": (0, None),
+    "task.lstm_size": (1, None),
+    "task.token_column": (-99, 99),
+    "task.tag_column": (-99, 99),
     "model.vocab_size": (0, None),
     "model.hidden_size": (1, None),
     "model.embedding_size": (0, None),
@@ -138,6 +145,7 @@ TUPLES = {
     "data.buckets": ("whole numbers", _is_whole),
     "task.choices": ("names of columns", _is_name),
     "task.labels": ("names", _is_name),
+    "task.markers": ("texts", _is_name),
     "data.mixture": ("(path, weight) pairs, each weight above 0", _is_part),
     "train.phases": ("(seq_len, steps) or (seq_len, steps, batch_size), all above 0", _is_phase),
 }

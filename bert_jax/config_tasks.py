@@ -11,15 +11,30 @@ GLUE = (
 )  # fmt: skip
 # Tasks that read the user's own files, by the columns that are named.
 OWN_DATA = ("classification", "pairs", "regression", "choice")
-NAMES = ("glue", *GLUE, *OWN_DATA)
+TAGGING = ("ner", "tagging")
+NAMES = ("glue", *GLUE, *OWN_DATA, *TAGGING, "relation")
+TOKEN_HEADS = ("linear", "crf", "bilstm", "bilstm_crf")
+RELATION_HEADS = ("entities", "pooled")
 
 
 def rules(c: ConfigDict) -> list[tuple[Any, str]]:
     """Returns (whether a rule is broken, what is wrong) of each rule for fine-tuning."""
-    m, d, name = c.model, c.data, c.task.name
+    m, d, name, head = c.model, c.data, c.task.name, c.task.head
     return [
         *(_of_own_data(c) if name in OWN_DATA else ()),
         *(_of_glue(c) if name in ("glue", *GLUE) else ()),
+        *(_of_tagging(c) if name in TAGGING else ()),
+        *(_of_relations(c) if name == "relation" else ()),
+        (
+            head not in ("", *_heads(name)),
+            f'task.head = "{head}": of task.name = "{name}" it must be '
+            + (f"one of {', '.join(map(repr, _heads(name)))}" if _heads(name) else "left empty"),
+        ),
+        (
+            m.pooling == "attention" and name in (*TAGGING, "relation") and head != "pooled",
+            f'model.pooling = "attention" makes one vector of a text, and task.name = "{name}" reads none '
+            "with this task.head: leave it out",
+        ),
         (
             not d.path,
             f'task.name = "{name}" needs data.path: the folder of its TSV files, or a TFDS name',
@@ -66,10 +81,52 @@ def _of_own_data(c: ConfigDict) -> list[tuple[Any, str]]:
             f"task.labels = {tuple(t.labels)}: there must be one for each of task.choices, "
             f"{tuple(t.choices)}",
         ),
-        (
-            (d := c.data).eval_path and t.eval_file,
-            f"data.eval_path = {d.eval_path!r} and task.eval_file = {t.eval_file!r} are both set: set one",
+        _one_evaluation(c),
+    ]
+
+
+def _one_evaluation(c: ConfigDict) -> tuple[Any, str]:
+    path, file = c.data.eval_path, c.task.eval_file
+    return path and file, f"data.eval_path = {path!r} and task.eval_file = {file!r} are both set: set one"
+
+
+def _heads(name: str) -> tuple[str, ...]:
+    return TOKEN_HEADS if name in TAGGING else RELATION_HEADS if name == "relation" else ()
+
+
+def _of_tagging(c: ConfigDict) -> list[tuple[Any, str]]:
+    t, name = c.task, c.task.name
+    return [
+        *(
+            (t[key], f'task.{key} is for other data: task.name = "{name}" reads one text')
+            for key in ("text_pair", "choices")
         ),
+        (
+            name == "tagging" and t.scheme != "auto",
+            f'task.scheme = "{t.scheme}" is of entities: task.name = "tagging" has tags without one',
+        ),
+        _one_evaluation(c),
+        (
+            t.token_column == t.tag_column,
+            f"task.token_column and task.tag_column are both {t.tag_column}: words and tags are two columns",
+        ),
+        (len({*t.labels}) < len(t.labels), f"task.labels = {tuple(t.labels)}: each must be named once"),
+    ]
+
+
+def _of_relations(c: ConfigDict) -> list[tuple[Any, str]]:
+    t = c.task
+    return [
+        *(
+            (t[key], f'task.{key} is for other data: task.name = "relation" reads one text')
+            for key in ("text_pair", "choices")
+        ),
+        _one_evaluation(c),
+        (
+            len(t.markers) != 4,
+            f"task.markers = {tuple(t.markers)}: there must be four, before and after each of two entities",
+        ),
+        (len({*t.labels}) < len(t.labels), f"task.labels = {tuple(t.labels)}: each must be named once"),
     ]
 
 

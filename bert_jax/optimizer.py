@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -9,6 +10,9 @@ import jax.numpy as jnp
 import optax
 from absl import logging
 from ml_collections import ConfigDict
+
+# Groups of parameters that only a fine-tuning task has: no pretraining goes before them.
+HEADS = ("classifier", "token_classifier", "span_head", "lstm", "crf", "pooling")
 
 
 def schedule(config: ConfigDict, steps: int) -> optax.Schedule:
@@ -50,17 +54,22 @@ def schedule(config: ConfigDict, steps: int) -> optax.Schedule:
 def decays(params: Any) -> Any:
     """Returns a tree of booleans: true for what weight decay and L2 touch.
 
-    That is all but biases, norms, and attention logits that are parameters, which may be fixed.
+    That is all but biases, norms, the scores of a CRF, which are biases too, and attention logits that are
+    parameters, which may be fixed.
     """
 
     def decayed(path: tuple[Any, ...], _: Any) -> bool:
-        return getattr(path[-1], "key", None) not in ("bias", "scale", "logits")
+        not_decayed = ("bias", "scale", "logits", "transitions", "start", "end")
+        return getattr(path[-1], "key", None) not in not_decayed
 
     return jax.tree_util.tree_map_with_path(decayed, params)
 
 
 def make(
-    config: ConfigDict, steps: int, learning_rate: optax.Schedule | None = None
+    config: ConfigDict,
+    steps: int,
+    learning_rate: optax.Schedule | None = None,
+    head_rate: float = 1.0,
 ) -> optax.GradientTransformation:
     """Returns clipping by the global norm, then AdamW or LAMB with the config's schedule.
 
@@ -71,14 +80,22 @@ def make(
       config: `config.optimizer`.
       steps: length of the run.
       learning_rate: the schedule, where it is made already.
+      head_rate: multiplies the learning rate of `HEADS`.
     """
+    # No part of the chain where it changes nothing: the state would have another form.
+    heads = () if head_rate == 1.0 else (optax.stateless(functools.partial(_scale_heads, head_rate)),)
     return optax.chain(
         optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
         optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
         optax.add_decayed_weights(config.weight_decay, mask=decays),
         optax.stateless(_scale_by_trust_ratio) if config.name == "lamb" else optax.identity(),
+        *heads,
         optax.scale_by_learning_rate(learning_rate or schedule(config, steps)),
     )
+
+
+def _scale_heads(rate: float, updates: Any, params: Any) -> Any:
+    return {name: jax.tree.map(lambda x: x * rate, x) if name in HEADS else x for name, x in updates.items()}
 
 
 def _scale_by_trust_ratio(updates: Any, params: Any) -> Any:

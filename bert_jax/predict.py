@@ -1,11 +1,14 @@
 """Writes a model's answers, one JSON object a line, in the order of the input.
 
 Of a fine-tuned classifier {"text", "label", "probabilities"}, of a regression {"text", "score"}, of pairs
-"text_pair" beside it, of choices {"text", "choices", "label", "probabilities"}. Of a model that predicts
-tokens, the fillers of each [MASK] (or what its vocabulary calls the mask):
-{"text", "fills": [{"position", "candidates": [{"token", "probability"}]}], "filled"}, where a position is
-counted in characters from 0, probabilities are the model's own over all tokens, and special tokens are
-no candidates. An empty line, and one that is cut to what the model reads, say so in "note".
+"text_pair" beside it, of choices {"text", "choices", "label", "probabilities"}. Of a model that tags words
+{"text", "words", "tags", "entities": [{"type", "text", "start", "end"}]}, words being what white space
+separates; of one of relations, to a text with "[E1] x [/E1]" and "[E2] y [/E2]" in it, {"text", "head",
+"tail", "label", "probabilities"}. Of a model that predicts tokens, the fillers of each [MASK] (or what its
+vocabulary calls the mask): {"text", "fills": [{"position", "candidates": [{"token", "probability"}]}],
+"filled"}. Positions are counted in characters from 0, ends are behind the last one; probabilities are the
+model's own over all tokens or labels, and special tokens are no candidates. An empty line, and one that is
+cut to what the model reads, say so in "note".
 
 The input is a text a line; for a model of pairs or choices its texts are separated by tabs. A .csv, .tsv
 or .jsonl file is a table: --text, --text_pair and --choices name its columns, and where they are not given

@@ -100,12 +100,14 @@ def head_of(source: load.Source, *, top_k: int = 5) -> Head:
     Raises:
       ValueError: the model has no head that answers.
     """
-    from bert_jax.prediction import fill, sequence  # which need what is defined here
+    from bert_jax.prediction import fill, relation, sequence, tokens  # which need what is defined here
 
     heads: dict[str, Callable[[], Head]] = {
         "classification": lambda: sequence.Classifier(source),
         "regression": lambda: sequence.Scorer(source),
         "choice": lambda: sequence.Chooser(source),
+        "tokens": lambda: tokens.Tagger(source),
+        "relation": lambda: relation.Relater(source),
         "fill": lambda: fill.Filler(source, top_k),
     }
     kind = source.facts.get("kind") or _kind(source)
@@ -121,6 +123,8 @@ def _kind(source: load.Source) -> str:
     spec = source.spec
     if spec.labels:
         return "regression" if spec.labels == 1 else "classification"
+    if spec.token_labels:
+        return "tokens"
     if spec.has_mlm:
         return "fill"
     raise ValueError(

@@ -69,7 +69,7 @@ class Classifier(_OfTexts):
         """Returns the most probable label, and the probability of each."""
         if not found:
             return {**self._named(item), "label": None, "probabilities": None}
-        return {**self._named(item), **_labelled(self._names, found[0]["logits"])}
+        return {**self._named(item), **labelled(self._names, found[0]["logits"])}
 
 
 class Scorer(_OfTexts):
@@ -109,10 +109,10 @@ class Chooser(_OfTexts):
         said["choices"] = list(item.texts[self._first :])
         if not found:
             return {**said, "label": None, "probabilities": None}
-        return {**said, **_labelled(self._names, np.array([x["logits"][0] for x in found]))}
+        return {**said, **labelled(self._names, np.array([x["logits"][0] for x in found]))}
 
 
-def _labelled(names: Sequence[str], logits: np.ndarray) -> dict[str, Any]:
+def labelled(names: Sequence[str], logits: np.ndarray) -> dict[str, Any]:
     """Returns the label of the highest of (C,) logits, and each one's share of a softmax."""
     logits = logits.astype(np.float64)
     shares = np.exp(logits - logits.max())

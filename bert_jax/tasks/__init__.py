@@ -17,6 +17,8 @@ from bert_jax.tasks.features import Examples
 FAMILIES = {
     **dict.fromkeys(config_tasks.GLUE, "glue"),
     **dict.fromkeys(config_tasks.OWN_DATA, "own"),
+    **dict.fromkeys(config_tasks.TAGGING, "tagging"),
+    "relation": "relation",
 }
 
 
