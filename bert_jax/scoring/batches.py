@@ -14,6 +14,9 @@ R = TypeVar("R")
 # fewer leave less padding in a short file's batches.
 _ON_CPU, _ELSEWHERE = 1024, 16384
 
+# Tokens whose logits over the vocabulary exist at once, on each device.
+_LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 256, 2048
+
 AHEAD = 2  # batches that are under way while an earlier one's result is read
 
 _SHORTEST, _STEPS = 4, 4  # the shortest row, and how many lengths lie between one power of two and the next
@@ -22,6 +25,11 @@ _SHORTEST, _STEPS = 4, 4  # the shortest row, and how many lengths lie between o
 def budget(tokens: int) -> int:
     """Returns the tokens of a batch on one device: as asked, or for 0 what suits the device."""
     return tokens or (_ON_CPU if jax.default_backend() == "cpu" else _ELSEWHERE)
+
+
+def logits() -> int:
+    """Returns for how many tokens logits over the vocabulary are made at once, at most."""
+    return _LOGITS_ON_CPU if jax.default_backend() == "cpu" else _LOGITS_ELSEWHERE
 
 
 def padded(length: int, longest: int) -> int:

@@ -36,7 +36,6 @@ from bert_jax.scoring.rows import Layout, Line, Row
 
 METHODS = ("tta", "pll", "causal")
 
-_LARGEST_CHUNK = 256  # tokens whose vocabulary-size logits exist at once, on each device
 _WINDOW_BATCHES = 32  # full batches before lines of like length are put together
 _WINDOW_LINES, _WINDOW_CHARACTERS = 4096, 1 << 19  # the most of both, whatever their tokens
 
@@ -205,7 +204,7 @@ class Scorer:
     def _dispatch(self, rows: Sequence[Row], width: int, height: int) -> jax.Array:
         """Starts a batch; its result is (devices * N,), each device's in the order of its rows."""
         devices, mask_id = self._mesh.size, self._tokenizer.mask_id
-        chunk = min(_LARGEST_CHUNK, height if self.method == "pll" else height * width)
+        chunk = min(batches.logits(), height if self.method == "pll" else height * width)
         room = -(-height * width // chunk) * chunk
         first, last, _ = slice(*self._asked).indices(width)
         tokens, segments = batches.arrays(
