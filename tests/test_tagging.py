@@ -370,7 +370,7 @@ def test_a_tagger_is_saved_and_opened(tmp_path: pathlib.Path, tokenizer: Any) ->
     assert {*made.params["crf"]} == {"transitions", "start", "end"}
     text = ["a b c ax", "b"]
     assert list(prediction.predict(again, text)) == list(prediction.predict(made, text))
-    with pytest.raises(ValueError, match="model.token_head = 'bilstm_crf'"):
+    with pytest.raises(ValueError, match=r"model.token_head = 'bilstm_crf'"):
         export.choose(made.spec, tokenizer.pad_id)
     plain = source(tokenizer, long_task(tmp_path, tokenizer)).spec
     assert export.choose(plain, tokenizer.pad_id).name == "bert"

@@ -2,8 +2,8 @@
 
 The markers are texts of the vocabulary, "@ x @" and "# y #" unless `task.markers` says otherwise, and not new
 tokens: so they work in every vocabulary, bring rows that are trained already, and leave tokenizer, tables
-and exports as they are; Zhou and Chen (2022) found such marks to be as good as new tokens. A vocabulary that
-was given tokens for them ([E1] and so on) can have these.
+and exports as they are; Zhou and Chen (2022) found such marks to be as good as new tokens. A token of the
+vocabulary may be named too, such as one that it was given for this, or BERT's [unused1].
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def of_inline(text: str, where: str) -> Marked:
         stop = len(plain.rstrip(" "))
         spans[number] = stop - len(entity.strip(" ")), stop
         end = match.end()
-    return Marked(_joined(plain, text[end:]), (spans[0], spans[1]))
+    return Marked(_joined(plain, text[end:]).rstrip(" "), (spans[0], spans[1]))
 
 
 def _joined(before: str, after: str) -> str:
@@ -113,10 +113,14 @@ class Marker:
           ValueError: the vocabulary does not know a mark.
         """
         self._tokenizer, self._room = tokenizer, seq_len - 2
-        self._marks = tokenizer.encode_running(list(markers))
-        for mark, ids in zip(markers, self._marks, strict=True):
+        self._marks: list[list[int]] = []
+        for mark, ids in zip(markers, tokenizer.encode_running(list(markers)), strict=True):
+            token = tokenizer.id(mark)
+            if token is not None and (len(ids) != 1 or ids[0] == tokenizer.unk_id):
+                ids = [token]  # what is split as a text, and stands in the vocabulary whole
             if not ids or tokenizer.unk_id in ids:
                 raise ValueError(f"task.markers: the vocabulary does not know {mark!r}: take another text")
+            self._marks.append(ids)
 
     def row(self, marked: Marked) -> tuple[list[int], tuple[int, int], int]:
         """Returns a row's ids, where the marks before the two entities start, and how many ids it had whole.
@@ -124,15 +128,15 @@ class Marker:
         A text that is too long loses what is farthest from the two marks before its entities.
         """
         text, tokenizer = marked.text, self._tokenizer
-        borders = [
-            (place, side, number)
-            for number, span in enumerate(marked.spans)
-            for side, place in ((1, span[0]), (0, span[1]))
-        ]
+        # At one place ends come before starts; of two ends the inner entity's, of two starts the outer's.
+        borders = sorted(
+            (here, side, -there, number)
+            for number, (start, end) in enumerate(marked.spans)
+            for side, here, there in ((1, start, end), (0, end, start))
+        )
         ids: list[int] = []
         starts, at = [0, 0], 0
-        # At one place an entity's end comes before another's start.
-        for place, side, number in sorted(borders):
+        for place, side, _, number in borders:
             ids += self._ids(text[at:place])
             if side:
                 starts[number] = len(ids)

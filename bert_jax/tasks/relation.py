@@ -142,7 +142,7 @@ def make(config: ConfigDict, tokenizer: Tokenizer) -> Task:
     columns = dataclasses.replace(Columns.of(config), label=config.task.label or "label")
     rows, held_out = own_data.read(config, columns)
     names = columns.names or tuple(sorted({own_data.label(row, columns) for row in rows}))
-    if len(names) < 2:
+    if len({*names}) < 2:
         raise TaskDataError(f"every training example has the relation {names[0]!r}: there must be two")
     numbers = {name: i for i, name in enumerate(names)}
 
