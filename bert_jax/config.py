@@ -55,8 +55,8 @@ def default() -> ConfigDict:
     # "bilstm_crf". Of "relation": from the states where the two "entities" start (the default), or "pooled".
     c.task.head = ""
     c.task.lstm_size = 256  # of each direction of a BiLSTM
-    # What no entity may do (an I- after another's tag) is ruled out of a CRF's answers ("decode"), of its
-    # training too ("train"), or not at all ("none").
+    # What IOB2 does not allow (an I- that goes on from nothing) is ruled out of a CRF's answers ("decode", as
+    # is usual), of the paths that it is trained against too ("train"; Wei et al. 2021), or not ("none").
     c.task.constraints = "decode"
     c.task.scheme = "auto"  # of the files: "iob1", "iob2", "iobes" (BIOES), or found in the training file
     c.task.token_column = 0  # column of a word in files of columns; negative ones count from the end

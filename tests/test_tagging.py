@@ -252,7 +252,7 @@ def long_task(tmp_path: pathlib.Path, tokenizer: Any, **keys: Any) -> Tagging:
     return make(tokenizer, write(tmp_path / "long", text), **keys)
 
 
-def test_windows_are_joined(tmp_path: pathlib.Path, tokenizer: Any) -> None:
+def test_windows_are_joined(tmp_path: pathlib.Path, tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
     task = long_task(tmp_path, tokenizer)
     examples = task.evals["eval"]
     assert examples.num_examples == task.train.num_examples > 3
@@ -268,7 +268,9 @@ def test_windows_are_joined(tmp_path: pathlib.Path, tokenizer: Any) -> None:
     written = (tmp_path / "eval.conll").read_text().split("\n")
     assert written[:5] == ["a O O", "bx O O", "a O O", "bx B-p B-p", "a I-p I-p"]
     assert written[20:23] == ["", "c B-q B-q", ""] and len(written) == 24
-    none = task.metrics("eval", {"tags": np.zeros_like(guesses)})
+    with caplog.at_level(logging.WARNING):
+        none = task.metrics("eval", {"tags": np.zeros_like(guesses)})
+    assert "no entity is guessed in 2 sentences" in caplog.text
     assert none["f1"] == 0 and none["token_accuracy"] == none["all_o_token_accuracy"]
 
 

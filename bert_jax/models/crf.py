@@ -55,7 +55,8 @@ class Crf(nn.Module):
 def constrained(chain: Chain) -> Chain:
     """Returns the chain without what IOB2 rules out, the tags being O, B-1, I-1, B-2, I-2 and so on.
 
-    An I- follows the B- or I- of its own type, and nothing else.
+    An I- follows the B- or I- of its own type, and nothing else. Most systems keep to this where they choose
+    a path, and train against all paths; training without the others too is Wei et al. 2021's.
     """
     tags = len(chain.start)
     number = np.arange(tags)
