@@ -6,8 +6,11 @@
 MODEL is a Hugging Face BERT directory, or a workdir or model directory of ours; data.path is the
 folder with train.tsv and dev.tsv, or the TFDS name glue/cola.
 
-Hardware and time: 3 s a step for a 6-layer D384 model on 2 busy CPU cores, 802 steps a seed.
-Seen: only the first steps; no full run yet.
+Hardware and time: 802 steps a seed, 1.1 s a step on one core of two for a 6-layer D384 model (both cores on
+one seed: 0.9 s, so on a small machine run the seeds beside each other); 14 to 21 minutes a seed with other
+work beside.
+Seen: from a 6-layer sentence encoder (D384), seeds 0 to 4: MCC .278, .265, .252, .306, .267; mean .273,
+deviation .020. The same recipe in PyTorch: .259, .254, .260.
 """
 
 from ml_collections import ConfigDict
