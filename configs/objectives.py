@@ -7,8 +7,8 @@ The variant after the colon is one of VARIANTS. All see the same number of rows 
 vocabulary of 4,096 that is trained on it; the last 5% of each book are for evaluation. `distill` needs
 --config.objective.distill.teacher=DIR, the workdir of the variant `token`, and has one layer of its three.
 Hardware and time: 2.5 minutes for 200 steps on one CPU core that other work shared.
-Seen: token, 200 steps: eval loss 5.881, accuracy .151 (unigram 6.373); nsp, 200 steps, two seeds: .665 and .608
-of the pairs (always "next": .497 and .453); electra, 700 steps: replaced-token loss .3735, accuracy
+Seen: token, 200 steps: eval loss 5.881, accuracy .151 (unigram 6.373); nsp, 200 steps, two seeds: .665 and
+.608 of the pairs (always "next": .497 and .453); electra, 700 steps: replaced-token loss .3735, accuracy
 .8738, where "always original" has .8736. The others have not been run to the end.
 """
 
