@@ -6,20 +6,15 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+
+from bert_jax.objectives.objective import Objective
 
 
-class Classification:
+class Classification(Objective):
     """Cross-entropy of `labels` (B,) under `logits` (B, labels), rows weighted by `weights` (B,)."""
 
     name = "task"
     weight = 1.0
-
-    def features(
-        self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
-    ) -> dict[str, np.ndarray]:
-        """Adds nothing: the task's examples carry their labels."""
-        return {}
 
     def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns how many real rows a batch holds."""
@@ -32,7 +27,3 @@ class Classification:
         losses = jax.nn.logsumexp(logits, axis=-1) - jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
         hits = jnp.argmax(logits, axis=-1) == labels
         return {"loss": jnp.sum(losses * batch["weights"]), "accuracy": jnp.sum(hits * batch["weights"])}
-
-    def baselines(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Adds nothing: the task knows its majority class."""
-        return {}

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax.objectives.objective import Objective, real_tokens
 from bert_jax.objectives.tokens import Unigram, token_sums
 
 
-class SoftTargets:
+class SoftTargets(Objective):
     """T^2 KL(teacher || student) at the masked positions, both softmaxes at temperature T.
 
     The factor T^2 keeps the gradient's size whatever T (Hinton et al. 2015, section 2). The released
@@ -28,12 +29,6 @@ class SoftTargets:
         self.weight = config.weight
         self.temperature = config.temperature
         self.unigram = Unigram(unigram)
-
-    def features(
-        self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
-    ) -> dict[str, np.ndarray]:
-        """Adds nothing: the positions are those of `MaskedLM`."""
-        return {}
 
     def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns how many tokens are compared."""
@@ -68,12 +63,8 @@ class SoftTargets:
             "teacher_loss": token_sums(teacher, labels, weights)["loss"],
         }
 
-    def baselines(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Adds nothing: the sums have what the loss is to be compared with."""
-        return {}
 
-
-class HiddenCosine:
+class HiddenCosine(Objective):
     """1 - cosine of student's and teacher's last hidden states, over all real tokens."""
 
     name = "cosine"
@@ -81,25 +72,15 @@ class HiddenCosine:
     def __init__(self, config: ConfigDict):
         self.weight = config.cosine
 
-    def features(
-        self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
-    ) -> dict[str, np.ndarray]:
-        """Adds nothing."""
-        return {}
-
     def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns how many real tokens a batch holds."""
-        return jnp.sum((batch["segment_ids"] > 0).astype(jnp.float32))
+        return jnp.sum(real_tokens(batch))
 
     def sums(self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the summed loss, which is 1 a token for states that have nothing in common."""
-        real = (batch["segment_ids"] > 0).astype(jnp.float32)
+        real = real_tokens(batch)
         student, teacher = (outputs[name].astype(jnp.float32) for name in ("hidden", "teacher_hidden"))
         # The small number keeps the gradient finite at a state of zeros.
         lengths = [jnp.sqrt(jnp.sum(x**2, axis=-1) + 1e-12) for x in (student, teacher)]
         cosine = jnp.sum(student * teacher, axis=-1) / (lengths[0] * lengths[1])
         return {"loss": jnp.sum((1.0 - cosine) * real)}
-
-    def baselines(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Adds nothing."""
-        return {}

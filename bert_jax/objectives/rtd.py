@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax.objectives.objective import Objective, real_tokens
 
-class ReplacedTokens:
+
+class ReplacedTokens(Objective):
     """Binary cross-entropy of each real token's `rtd_labels`, special tokens included.
 
     The labels are an output of the model, whose generator draws the replacements.
@@ -21,19 +22,13 @@ class ReplacedTokens:
     def __init__(self, config: ConfigDict):
         self.weight = config.weight
 
-    def features(
-        self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
-    ) -> dict[str, np.ndarray]:
-        """Adds nothing: the masked text of `MaskedLM` is what the generator fills."""
-        return {}
-
     def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns how many real tokens a batch holds."""
-        return jnp.sum((batch["segment_ids"] > 0).astype(jnp.float32))
+        return jnp.sum(real_tokens(batch))
 
     def sums(self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the summed loss (nats), right guesses, and those of always answering "original"."""
-        real = (batch["segment_ids"] > 0).astype(jnp.float32)
+        real = real_tokens(batch)
         replaced = outputs["rtd_labels"]
         margin = jnp.where(replaced, 1.0, -1.0) * outputs["rtd_logits"]
         return {
@@ -41,7 +36,3 @@ class ReplacedTokens:
             "accuracy": jnp.sum((margin > 0) * real),
             "always_original_accuracy": jnp.sum(~replaced * real),
         }
-
-    def baselines(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Adds nothing: what was replaced is known from the model's outputs only."""
-        return {}

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from bert_jax.models import crf
+from bert_jax.objectives.objective import Objective
 from bert_jax.objectives.tokens import token_sums
 
 
-class Tagging:
+class Tagging(Objective):
     """Loss of `tag_labels` (B, W) under `token_labels_logits` (B, W, C), a sum over words a word.
 
     Without a CRF it is each word's softmax cross-entropy. With one it is log Z - score of the tags of a
@@ -23,12 +23,6 @@ class Tagging:
 
     name = "task"
     weight = 1.0
-
-    def features(
-        self, batch: Mapping[str, np.ndarray], generators: list[np.random.Generator]
-    ) -> dict[str, np.ndarray]:
-        """Adds nothing: the task's examples carry their tags."""
-        return {}
 
     def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns how many words of a batch are judged."""
@@ -44,7 +38,3 @@ class Tagging:
         else:
             loss = token_sums(logits, labels, weights)["loss"]
         return {"loss": loss, "accuracy": jnp.sum((outputs["tags"] == labels) * weights)}
-
-    def baselines(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Adds nothing: the task knows its most frequent tag."""
-        return {}
