@@ -15,31 +15,20 @@ deviation .020. The same recipe in PyTorch: .259, .254, .260.
 
 from ml_collections import ConfigDict
 
-from bert_jax import config as config_lib
+from configs import glue
 
 
 def get_config() -> ConfigDict:
-    c = config_lib.default()
-    c.task.name = "cola"
+    c = glue.get_config("cola")
     c.task.l2 = 0.0  # loss = task + l2 * sum(w^2) / 2
 
-    c.data.path = "glue/cola"
     c.data.seq_len = 64
     c.data.buckets = (16, 24, 32)  # rows as short as a batch allows: four compilations in all
 
-    c.train.epochs = 3.0
-    c.train.batch_size = 32
-    c.train.eval_batch_size = 64
     c.train.eval_every = 268  # an epoch
     c.train.log_every = 67
 
     c.optimizer.learning_rate = 5e-5  # the paper tries 2e-5, 3e-5 and 5e-5
-    c.optimizer.warmup_fraction = 0.1
-    c.optimizer.schedule = "linear"
-    c.optimizer.b1, c.optimizer.b2, c.optimizer.eps = 0.9, 0.999, 1e-8
-    c.optimizer.weight_decay = 0.01
-    c.optimizer.clip = 1.0
 
     c.checkpoint.every = 268
-    c.checkpoint.keep = 1
     return c

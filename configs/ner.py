@@ -19,7 +19,7 @@ from 2.0 to .24 a word, and still find no entity, as always saying O does.
 
 from ml_collections import ConfigDict
 
-from bert_jax import config as config_lib
+from configs import glue
 
 VARIANTS = ("linear", "crf", "bilstm", "bilstm_crf")
 
@@ -27,7 +27,7 @@ VARIANTS = ("linear", "crf", "bilstm", "bilstm_crf")
 def get_config(variant: str = "linear") -> ConfigDict:
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r}: it must be one of {', '.join(VARIANTS)}")
-    c = config_lib.default()
+    c = glue.get_config()  # its recipe, for other data
     c.task.name = "ner"
     c.task.head = variant
     c.task.lstm_size = 256
@@ -36,21 +36,11 @@ def get_config(variant: str = "linear") -> ConfigDict:
 
     c.data.path = "ner"
     c.data.seq_len = 128  # longer sentences are read in overlapping windows
-    c.data.buckets = (32, 64)  # rows as short as a batch allows: three compilations in all
 
     c.train.epochs = 4.0
-    c.train.batch_size = 32
-    c.train.eval_batch_size = 64
     c.train.eval_every = 200
-    c.train.log_every = 50
 
     c.optimizer.learning_rate = 5e-5
-    c.optimizer.warmup_fraction = 0.1
-    c.optimizer.schedule = "linear"
-    c.optimizer.b1, c.optimizer.b2, c.optimizer.eps = 0.9, 0.999, 1e-8
-    c.optimizer.weight_decay = 0.01
-    c.optimizer.clip = 1.0
 
     c.checkpoint.every = 200
-    c.checkpoint.keep = 1
     return c

@@ -21,7 +21,7 @@ Seen: no full run yet.
 
 from ml_collections import ConfigDict
 
-from bert_jax import config as config_lib
+from configs import glue
 
 VARIANTS = ("entities", "pooled")
 
@@ -29,7 +29,7 @@ VARIANTS = ("entities", "pooled")
 def get_config(variant: str = "entities") -> ConfigDict:
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r}: it must be one of {', '.join(VARIANTS)}")
-    c = config_lib.default()
+    c = glue.get_config()  # its recipe, for other data
     c.task.name = "relation"
     c.task.head = variant
     c.task.no_relation = "no_relation"  # TACRED's; SemEval-2010's is "Other", and "" leaves none out
@@ -37,21 +37,6 @@ def get_config(variant: str = "entities") -> ConfigDict:
     c.data.path = "relations"
     c.data.eval_fraction = 0.05
     c.data.seq_len = 128  # a longer text keeps what is nearest to its entities
-    c.data.buckets = (32, 64)
 
     c.train.epochs = 5.0
-    c.train.batch_size = 32
-    c.train.eval_batch_size = 64
-    c.train.eval_every = 500
-    c.train.log_every = 50
-
-    c.optimizer.learning_rate = 3e-5
-    c.optimizer.warmup_fraction = 0.1
-    c.optimizer.schedule = "linear"
-    c.optimizer.b1, c.optimizer.b2, c.optimizer.eps = 0.9, 0.999, 1e-8
-    c.optimizer.weight_decay = 0.01
-    c.optimizer.clip = 1.0
-
-    c.checkpoint.every = 500
-    c.checkpoint.keep = 1
     return c

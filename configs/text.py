@@ -21,7 +21,7 @@ Seen: no full run yet.
 
 from ml_collections import ConfigDict
 
-from bert_jax import config as config_lib
+from configs import glue
 
 VARIANTS = ("topic", "sentiment", "pairs", "regression", "choice")
 
@@ -29,7 +29,7 @@ VARIANTS = ("topic", "sentiment", "pairs", "regression", "choice")
 def get_config(variant: str = "topic") -> ConfigDict:
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r}: it must be one of {', '.join(VARIANTS)}")
-    c = config_lib.default()
+    c = glue.get_config()  # its recipe, for other data
     c.task.name = "classification" if variant in ("topic", "sentiment") else variant
     c.task.text, c.task.label = "text", "label"
     if variant in ("pairs", "regression"):
@@ -39,22 +39,6 @@ def get_config(variant: str = "topic") -> ConfigDict:
 
     c.data.path = "data/train.csv"
     c.data.eval_fraction = 0.05
-    c.data.seq_len = 256 if variant == "sentiment" else 128
-    c.data.buckets = (32, 64, 128) if variant == "sentiment" else (32, 64)
-
-    c.train.epochs = 3.0
-    c.train.batch_size = 32
-    c.train.eval_batch_size = 64
-    c.train.eval_every = 500
-    c.train.log_every = 50
-
-    c.optimizer.learning_rate = 3e-5
-    c.optimizer.warmup_fraction = 0.1
-    c.optimizer.schedule = "linear"
-    c.optimizer.b1, c.optimizer.b2, c.optimizer.eps = 0.9, 0.999, 1e-8
-    c.optimizer.weight_decay = 0.01
-    c.optimizer.clip = 1.0
-
-    c.checkpoint.every = 500
-    c.checkpoint.keep = 1
+    if variant == "sentiment":
+        c.data.seq_len, c.data.buckets = 256, (32, 64, 128)
     return c
