@@ -201,6 +201,7 @@ def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> 
         **{"has_mlm": False, **task.heads},
     )
     steps = config.train.steps or _steps_of(config, task.train.num_examples, config.train.batch_size)
+    sharding.check(config, mesh, spec, config.train.batch_size)
     setup = _setup(config, mesh, spec, (task.objective,), steps)
     setup = dataclasses.replace(setup, outputs=task.outputs)
     phase = Phase(0, steps, setup, task.train, task.evals["eval"], None)
@@ -250,13 +251,13 @@ def _pretraining(
                 "general": general,
             }
         )
+    for plan in planned:
+        sharding.check(config, mesh, spec, plan["train"].batch_size)
     setup = _setup(config, mesh, spec, (), planned[-1]["stop"])
     setup = dataclasses.replace(setup, **_teaching(teacher, tokenizer, mesh))
     phases = tuple(
         Phase(setup=dataclasses.replace(setup, objectives=plan.pop("goals")), **plan) for plan in planned
     )
-    for phase in phases:
-        sharding.check(config, mesh, spec, phase.train.batch_size)
     first = phases[0]
     logging.info(
         "text: %s training tokens in %s examples, %s evaluation tokens in %s; vocabulary %s",
@@ -274,7 +275,6 @@ def _steps_of(config: ConfigDict, num_examples: int, batch_size: int) -> int:
 def _setup(
     config: ConfigDict, mesh: Mesh, spec: spec_lib.ModelSpec, goals: tuple[Any, ...], steps: int
 ) -> step_lib.Setup:
-    sharding.check(config, mesh, spec, config.train.batch_size)
     learning_rate = optimizer.schedule(config.optimizer, steps)
     return step_lib.Setup(
         model=Model(spec),
