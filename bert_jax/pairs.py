@@ -12,14 +12,11 @@ from __future__ import annotations
 from absl import flags as absl_flags
 from absl import logging
 
-from bert_jax import flags
+from bert_jax import flags, jsonl, paths
 from bert_jax.interop import load
-from bert_jax.scoring import Scorer, minimal_pairs, output, paths
-from bert_jax.scoring import scorer as scorer_lib
+from bert_jax.scoring import minimal_pairs, options
 
-_MODEL = absl_flags.DEFINE_string(
-    "model", None, "A run's workdir, a model directory or one of Hugging Face's.", required=True
-)
+_MODEL = options.define_model()
 _INPUT = absl_flags.DEFINE_string(
     "input", None, "A table of pairs, or a folder or glob of .jsonl.", required=True
 )
@@ -29,17 +26,7 @@ _OUTPUT = absl_flags.DEFINE_string(
 _GOOD = absl_flags.DEFINE_string("good", "sentence_good", "Column of the acceptable sentence.")
 _BAD = absl_flags.DEFINE_string("bad", "sentence_bad", "Column of the other sentence.")
 _PARADIGM = absl_flags.DEFINE_string("paradigm", "UID", "Column of the paradigm; empty: there is one only.")
-_METHOD = absl_flags.DEFINE_enum(
-    "method", "auto", ["auto", *scorer_lib.METHODS], "How to score; each model has one way, which auto takes."
-)
-_ENDS = absl_flags.DEFINE_bool("ends", False, "Score the end tokens too (tta, causal).")
-_WHOLE_WORDS = absl_flags.DEFINE_bool("whole_words", False, "Mask all pieces of a word together (pll).")
-_BATCH_TOKENS = absl_flags.DEFINE_integer(
-    "batch_tokens",
-    0,
-    "Tokens computed at once on a device; 0: 1024 on a CPU, 16384 elsewhere.",
-    lower_bound=0,
-)
+_SCORING = options.Scoring()
 
 
 def main() -> None:
@@ -47,17 +34,11 @@ def main() -> None:
     if _OUTPUT.value:
         paths.check_to_write(_OUTPUT.value)
     pairs = minimal_pairs.read(_INPUT.value, _GOOD.value, _BAD.value, _PARADIGM.value)
-    scorer = Scorer(
-        load.read(_MODEL.value),
-        _METHOD.value,
-        ends=_ENDS.value,
-        whole_words=_WHOLE_WORDS.value,
-        batch_tokens=_BATCH_TOKENS.value,
-    )
+    scorer = _SCORING.scorer(load.read(_MODEL.value))
     logging.info("%d pairs, scored by %s", len(pairs), scorer.method)
     judged = list(minimal_pairs.judge(scorer, pairs))
     if _OUTPUT.value:
-        output.write(map(minimal_pairs.value, judged), _OUTPUT.value)
+        jsonl.write(map(minimal_pairs.value, judged), _OUTPUT.value)
     paths.say(minimal_pairs.table(judged), _OUTPUT.value)
 
 

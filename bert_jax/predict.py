@@ -17,17 +17,12 @@ they are those of the training data.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import sys
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from absl import flags as absl_flags
 from etils import epath
 
-from bert_jax import flags
+from bert_jax import flags, jsonl, paths
 from bert_jax.data import files
 from bert_jax.interop import load
 from bert_jax.prediction import Head, head_of, predict
@@ -42,7 +37,10 @@ _INPUT = absl_flags.DEFINE_string(
     "input", None, "UTF-8 lines or a table; a name in .gz is decompressed; - reads stdin.", required=True
 )
 _OUTPUT = absl_flags.DEFINE_string(
-    "output", None, "JSON lines; the file appears when it is whole; - writes stdout.", required=True
+    "output",
+    None,
+    "JSON lines; the file appears when it is whole; a name in .gz is compressed; - writes stdout.",
+    required=True,
 )
 _TEXT = absl_flags.DEFINE_string("text", None, "Column of the text; stdin is then JSON lines.")
 _TEXT_PAIR = absl_flags.DEFINE_string("text_pair", None, "Column of the second text.")
@@ -103,43 +101,17 @@ def _of_lines(path: epath.Path, head: Head) -> Iterator[str | tuple[str, ...]]:
             yield ("",) * len(head.columns)
 
 
-def _write(answers: Iterable[dict[str, Any]], output: str) -> None:
-    """Writes JSON lines: to stdout as they come, to a file whole or not at all."""
-    lines = ((json.dumps(answer, ensure_ascii=False) + "\n").encode() for answer in answers)
-    if output == "-":
-        for line in lines:
-            sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
-        return
-    path = epath.Path(output)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            for line in lines:
-                file.write(line)
-        partial.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
-        raise
-
-
 def main() -> None:
     """Reads --input and writes --output."""
-    name, output = _INPUT.value, _OUTPUT.value
-    path = epath.Path("/dev/stdin" if name == "-" else name)
-    if name != "-" and not path.is_file():
-        raise flags.UsageError(f"--input={name}: there is no such file")
-    if output != "-" and epath.Path(output).is_dir():
-        raise flags.UsageError(f"--output={output} is a directory: name a file")
-    if output != "-" and "://" not in output and not epath.Path(output).parent.is_dir():
-        raise flags.UsageError(f"--output={output}: its directory does not exist")
+    path = paths.to_read(_INPUT.value, "input")
+    paths.check_to_write(_OUTPUT.value)
     source = load.read(_MODEL.value)
     head = head_of(source, top_k=_TOP_K.value)
     given = tuple(column for column in (_TEXT.value, _TEXT_PAIR.value, *(_CHOICES.value or ())) if column)
-    columns = _columns(name, given, source, head)
+    columns = _columns(_INPUT.value, given, source, head)
     texts = _of_table(path, columns) if columns else _of_lines(path, head)
-    _write(predict(source, texts, top_k=_TOP_K.value, batch_size=_BATCH_SIZE.value), output)
+    answers = predict(source, texts, top_k=_TOP_K.value, batch_size=_BATCH_SIZE.value)
+    jsonl.write(answers, _OUTPUT.value)
 
 
 if __name__ == "__main__":

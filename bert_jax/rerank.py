@@ -17,14 +17,11 @@ from __future__ import annotations
 from absl import flags as absl_flags
 from absl import logging
 
-from bert_jax import flags
+from bert_jax import flags, jsonl, paths
 from bert_jax.interop import load
-from bert_jax.scoring import Scorer, nbest, output, paths, tuning
-from bert_jax.scoring import scorer as scorer_lib
+from bert_jax.scoring import nbest, options, tuning
 
-_MODEL = absl_flags.DEFINE_string(
-    "model", None, "A run's workdir, a model directory or one of Hugging Face's.", required=True
-)
+_MODEL = options.define_model()
 _DEV = absl_flags.DEFINE_string("dev", None, "Lists to tune the weight on.")
 _DEV_REFERENCES = absl_flags.DEFINE_string("dev_references", None, "Their references, one a line.")
 _INPUT = absl_flags.DEFINE_string(
@@ -44,17 +41,7 @@ _WEIGHT = absl_flags.DEFINE_float(
 _BY_LENGTH = absl_flags.DEFINE_bool(
     "by_length", None, "Divide log_prob by its tokens; by default what is better on --dev, else not."
 )
-_METHOD = absl_flags.DEFINE_enum(
-    "method", "auto", ["auto", *scorer_lib.METHODS], "How to score; each model has one way, which auto takes."
-)
-_ENDS = absl_flags.DEFINE_bool("ends", False, "Score the end tokens too (tta, causal).")
-_WHOLE_WORDS = absl_flags.DEFINE_bool("whole_words", False, "Mask all pieces of a word together (pll).")
-_BATCH_TOKENS = absl_flags.DEFINE_integer(
-    "batch_tokens",
-    0,
-    "Tokens computed at once on a device; 0: 1024 on a CPU, 16384 elsewhere.",
-    lower_bound=0,
-)
+_SCORING = options.Scoring()
 
 
 def _check() -> None:
@@ -89,13 +76,7 @@ def main() -> None:
     if dev is not None and any(some.reference is None for some in dev):
         raise flags.UsageError("--dev has lists without a reference: name a file of them by --dev_references")
     test = _read(_INPUT.value, _REFERENCES.value, "input") if _INPUT.value else None
-    scorer = Scorer(
-        load.read(_MODEL.value),
-        _METHOD.value,
-        ends=_ENDS.value,
-        whole_words=_WHOLE_WORDS.value,
-        batch_tokens=_BATCH_TOKENS.value,
-    )
+    scorer = _SCORING.scorer(load.read(_MODEL.value))
     forms = [False, True] if _BY_LENGTH.value is None else [_BY_LENGTH.value]
     sets: dict[str, tuning.Lists] = {}
     if dev is not None:
@@ -112,7 +93,7 @@ def main() -> None:
     if test is not None:
         sets["test"] = tuning.scored(test, scorer, metric)
         if _OUTPUT.value:
-            output.write(tuning.values(sets["test"], weights[best], best), _OUTPUT.value)
+            jsonl.write(tuning.values(sets["test"], weights[best], best), _OUTPUT.value)
     judged = {name: lists for name, lists in sets.items() if lists.counts is not None}
     if judged:
         paths.say(tuning.table(judged, weights, metric, scorer.method), _OUTPUT.value)

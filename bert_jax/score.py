@@ -31,33 +31,20 @@ from absl import flags as absl_flags
 from absl import logging
 from etils import epath
 
-from bert_jax import flags
+from bert_jax import flags, jsonl, paths
 from bert_jax.data import files
 from bert_jax.interop import load
 from bert_jax.models import spec as spec_lib
-from bert_jax.scoring import Scored, Scorer, output, paths
-from bert_jax.scoring import scorer as scorer_lib
+from bert_jax.scoring import Scored, Scorer, options, output
 
-_MODEL = absl_flags.DEFINE_string(
-    "model", None, "A run's workdir, a model directory or one of Hugging Face's.", required=True
-)
+_MODEL = options.define_model()
 _INPUT = absl_flags.DEFINE_string(
     "input", None, "UTF-8 text, one a line; a name in .gz is decompressed; - reads stdin.", required=True
 )
 _OUTPUT = absl_flags.DEFINE_string(
     "output", None, "JSON lines; a name in .gz is compressed; - writes stdout.", required=True
 )
-_METHOD = absl_flags.DEFINE_enum(
-    "method", "auto", ["auto", *scorer_lib.METHODS], "How to score; each model has one way, which auto takes."
-)
-_ENDS = absl_flags.DEFINE_bool("ends", False, "Score the end tokens too (tta, causal).")
-_WHOLE_WORDS = absl_flags.DEFINE_bool("whole_words", False, "Mask all pieces of a word together (pll).")
-_BATCH_TOKENS = absl_flags.DEFINE_integer(
-    "batch_tokens",
-    0,
-    "Tokens computed at once on a device; 0: 1024 on a CPU, 16384 elsewhere.",
-    lower_bound=0,
-)
+_SCORING = options.Scoring()
 _SAVE_EVERY = absl_flags.DEFINE_float(
     "save_every", 5.0, "Seconds between the points that a killed run goes on from.", lower_bound=0.0
 )
@@ -88,7 +75,11 @@ def _made_with(source: load.Source) -> dict[str, Any]:
     for path, array in jax.tree.leaves_with_path(source.params):
         digest.update(jax.tree_util.keystr(path).encode())
         digest.update(np.ascontiguousarray(array).data)
-    return {"model": digest.hexdigest(), "ends": _ENDS.value, "whole_words": _WHOLE_WORDS.value}
+    return {
+        "model": digest.hexdigest(),
+        "ends": _SCORING.ends.value,
+        "whole_words": _SCORING.whole_words.value,
+    }
 
 
 def _lines(path: epath.Path) -> Iterator[str]:
@@ -109,7 +100,7 @@ def _to_stdout(scorer: Scorer, texts: Iterator[str]) -> dict[str, float]:
             _add(totals, scored)
             yield scored.to_json()
 
-    output.write(values(), _OUTPUT.value)
+    jsonl.write(values(), _OUTPUT.value)
     return totals
 
 
@@ -126,13 +117,7 @@ def main() -> None:
     paths.check_to_write(_OUTPUT.value)
     path = paths.to_read(_INPUT.value, "input")
     source = load.read(_MODEL.value)
-    scorer = Scorer(
-        source,
-        _METHOD.value,
-        ends=_ENDS.value,
-        whole_words=_WHOLE_WORDS.value,
-        batch_tokens=_BATCH_TOKENS.value,
-    )
+    scorer = _SCORING.scorer(source)
     whole = _OUTPUT.value == "-" or "://" in _OUTPUT.value  # what cannot be gone on with
     texts = _lines(path)
     totals = _to_stdout(scorer, texts) if whole else _to_file(scorer, texts, source)

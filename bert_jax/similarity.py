@@ -13,13 +13,11 @@ from __future__ import annotations
 from absl import flags as absl_flags
 from absl import logging
 
-from bert_jax import flags
+from bert_jax import flags, jsonl, paths
 from bert_jax.interop import load
-from bert_jax.scoring import output, paths, similarity, vectors
+from bert_jax.scoring import options, similarity, vectors
 
-_MODEL = absl_flags.DEFINE_string(
-    "model", None, "A run's workdir, a model directory or one of Hugging Face's.", required=True
-)
+_MODEL = options.define_model()
 _INPUT = absl_flags.DEFINE_string("input", None, "A table of pairs.", required=True)
 _OUTPUT = absl_flags.DEFINE_string(
     "output", None, "JSON lines; a name in .gz is compressed; - writes stdout."
@@ -30,12 +28,7 @@ _GOLD = absl_flags.DEFINE_string("gold", "score", "Column of the gold score; emp
 _POOLING = absl_flags.DEFINE_list(
     "pooling", [], "Poolings, separated by commas; all of the model's by default."
 )
-_BATCH_TOKENS = absl_flags.DEFINE_integer(
-    "batch_tokens",
-    0,
-    "Tokens computed at once on a device; 0: 1024 on a CPU, 16384 elsewhere.",
-    lower_bound=0,
-)
+_BATCH_TOKENS = options.define_batch_tokens()
 
 
 def main() -> None:
@@ -51,7 +44,7 @@ def main() -> None:
     if embedder.cut:
         logging.warning("%d of %d sentences are cut to what the model reads", embedder.cut, 2 * len(pairs))
     if _OUTPUT.value:
-        output.write(similarity.values(embedder.poolings, pairs, found), _OUTPUT.value)
+        jsonl.write(similarity.values(embedder.poolings, pairs, found), _OUTPUT.value)
     if _GOLD.value:
         paths.say(similarity.table(embedder.poolings, pairs, found), _OUTPUT.value)
 

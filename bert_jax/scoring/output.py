@@ -1,4 +1,4 @@
-"""JSON lines that are written whole or not at all, and those that a killed run goes on with.
+"""JSON lines that a killed run goes on with.
 
 `Resumable` writes FILE.partial and, beside it, FILE.partial.json: what the lines are made with, how many
 lines and bytes of FILE.partial are whole, and a digest of the inputs that they belong to. What a kill
@@ -7,19 +7,18 @@ leaves behind those bytes is cut off. At the end FILE.partial becomes FILE by on
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import json
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
-from etils import epath
+
+from bert_jax.jsonl import encoded
 
 try:
     import fcntl
@@ -27,42 +26,6 @@ except ImportError:  # a system without such locks
     fcntl = None
 
 _FORMAT = 1
-
-
-def encoded(value: Mapping[str, Any]) -> bytes:
-    """Returns a JSON object as one line of UTF-8; lone surrogates, which have no UTF-8 form, escaped."""
-    try:
-        return (json.dumps(value, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:
-        return (json.dumps(value) + "\n").encode()
-
-
-def write(values: Iterable[Mapping[str, Any]], path: str) -> None:
-    """Writes JSON lines: to stdout ("-") as they come, to a file whole or not at all.
-
-    Args:
-      values: one object a line.
-      path: local or gs://; a name in .gz is compressed.
-    """
-    if path == "-":
-        for value in values:
-            sys.stdout.buffer.write(encoded(value))
-        sys.stdout.buffer.flush()
-        return
-    file = epath.Path(path).expanduser()
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as raw:
-            stream = gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) if path.lower().endswith(".gz") else raw
-            for value in values:
-                stream.write(encoded(value))
-            if stream is not raw:
-                stream.close()
-        partial.replace(file)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
-        raise
 
 
 class Resumable:

@@ -1,4 +1,4 @@
-"""What the flags of the scoring commands name: files to read, and places to write to."""
+"""What the flags of the commands name: files to read, and places to write to."""
 
 from __future__ import annotations
 
