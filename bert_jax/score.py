@@ -33,6 +33,7 @@ from etils import epath
 
 from bert_jax import flags, jsonl, paths
 from bert_jax.data import files
+from bert_jax.data.encoding import MUCH_UNKNOWN
 from bert_jax.interop import load
 from bert_jax.models import spec as spec_lib
 from bert_jax.scoring import Scored, Scorer, options, output
@@ -49,7 +50,6 @@ _SAVE_EVERY = absl_flags.DEFINE_float(
     "save_every", 5.0, "Seconds between the points that a killed run goes on from.", lower_bound=0.0
 )
 
-_MUCH_UNKNOWN = 0.05  # share of [UNK] that is said aloud
 _TOTALS = {"lines": 0, "tokens": 0, "log_prob": 0.0, "unknown": 0}
 
 
@@ -121,7 +121,7 @@ def main() -> None:
     whole = _OUTPUT.value == "-" or "://" in _OUTPUT.value  # what cannot be gone on with
     texts = _lines(path)
     totals = _to_stdout(scorer, texts) if whole else _to_file(scorer, texts, source)
-    if totals["unknown"] > _MUCH_UNKNOWN * max(1, totals["tokens"]):
+    if totals["unknown"] > MUCH_UNKNOWN * max(1, totals["tokens"]):
         share = 100 * totals["unknown"] / totals["tokens"]
         logging.warning("%.1f%% of the tokens are unknown to the vocabulary: it does not fit the text", share)
     logging.info("%s", _summary(totals, scorer.method))

@@ -11,7 +11,6 @@ from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax import config as config_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.config import ConfigError
 from bert_jax.tasks.glue_benchmarks import BENCHMARKS
@@ -44,13 +43,7 @@ def run(
     """
     root = epath.Path(workdir)
     paths = _paths(config.data.path)
-    found = workdir_lib.read_config(root)
-    differing = config_lib.differing_keys(config, found) if found is not None else []
-    if differing:
-        raise ConfigError(
-            f"{root} holds a run with another config ({'; '.join(differing)}): "
-            "ask for the same one, or take another --workdir"
-        )
+    workdir_lib.refuse_another(root, config, workdir_lib.read_config(root))
     left_out = [BENCHMARKS[name].folder for name in TASKS if name not in paths]
     if left_out:
         logging.warning("left out, since their training or development files are not there: %s",

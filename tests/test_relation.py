@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tasks_data
 from ml_collections import ConfigDict
 
 from bert_jax import build, optimizer, prediction, tasks
@@ -25,25 +26,11 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    file.write_text("\n".join(VOCABULARY))
-    return tokenizer_lib.load(file, lowercase=True)
+    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"), VOCABULARY)
 
 
 def config(path: pathlib.Path, **keys: Any) -> ConfigDict:
-    c = config_lib.default()
-    c.task.name, c.data.path, c.train.batch_size, c.data.seq_len, c.train.steps = (
-        "relation",
-        str(path),
-        2,
-        12,
-        1,
-    )
-    for key, value in keys.items():
-        group, _, leaf = key.partition("__")
-        c[group][leaf] = value
-    config_lib.validate(c)
-    return c
+    return tasks_data.config("relation", path, **{"train__batch_size": 2, **keys})
 
 
 ROWS = [

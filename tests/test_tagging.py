@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tasks_data
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
@@ -28,20 +29,11 @@ PAIRS = "B-p I-p"  # the tags of a pair of words
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    file.write_text("\n".join(VOCABULARY))
-    return tokenizer_lib.load(file, lowercase=True)
+    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"), VOCABULARY)
 
 
 def config(path: pathlib.Path, **keys: Any) -> ConfigDict:
-    c = config_lib.default()
-    values = {"task__name": "ner", "train__batch_size": 4, "train__steps": 1, "data__seq_len": 12, **keys}
-    c.data.path = str(path)
-    for key, value in values.items():
-        group, _, leaf = key.partition("__")
-        c[group][leaf] = value
-    config_lib.validate(c)
-    return c
+    return tasks_data.config("ner", path, **keys)
 
 
 def make(tokenizer: Any, path: pathlib.Path, **keys: Any) -> Tagging:

@@ -25,14 +25,13 @@ from ml_collections import ConfigDict
 
 from bert_jax.data import corpus, extend, holdout, parts, shards
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.encoding import MUCH_UNKNOWN
 from bert_jax.data.merge import merge
 from bert_jax.data.progress import Progress
 from bert_jax.data.shard_writer import write_index
 
 RULES = 1  # version of all rules that turn text into shards; older caches are then not found
 BLOCK = 1_000_000  # characters of a part; a process holds a few of these
-
-_MUCH_UNKNOWN = 0.05  # share of [UNK] that is said aloud
 
 
 def prepare(
@@ -263,7 +262,7 @@ def _make(
         recipe=recipe,
     )
     for split in entries:
-        if counts[split]["unknown_tokens"] > _MUCH_UNKNOWN:
+        if counts[split]["unknown_tokens"] > MUCH_UNKNOWN:
             logging.warning(
                 "%.1f %% of the %s tokens are [UNK]: this tokenizer does not fit the text",
                 100 * counts[split]["unknown_tokens"], split,
