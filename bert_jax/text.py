@@ -10,14 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 from absl import logging
+from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import workdir as workdir_lib
 from bert_jax.data import mixture, pipeline, prepare, shards
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.encoding import MUCH_UNKNOWN
 
-_MUCH_UNKNOWN = 0.05  # share of [UNK] that is said aloud
 _GENERAL_HOLDOUT = 0.05  # of the general text, where the run's own text has an eval_path and no share
 
 
@@ -141,7 +142,7 @@ def open_text(config: ConfigDict) -> Text:
         general=general,
     )
     unknown = text.unigram[tokenizer.unk_id] / max(1, text.unigram.sum())
-    if unknown > _MUCH_UNKNOWN:
+    if unknown > MUCH_UNKNOWN:
         logging.warning(
             "%.1f%% of the training tokens are unknown to the vocabulary: it does not fit the text",
             100 * unknown,
@@ -154,7 +155,7 @@ def _of_general(config: ConfigDict) -> ConfigDict:
     config = config.copy_and_resolve_references()
     config.data.eval_path = ""
     config.data.eval_fraction = config.data.eval_fraction or _GENERAL_HOLDOUT
-    if config.data.source == "embedded":
+    if config.data.source in ("embedded", "shards"):  # prepared text is found to be that by its index
         config.data.source = "text"
     return config
 
@@ -172,7 +173,7 @@ def _prepared(config: ConfigDict, path: str, first: pathlib.Path | None) -> path
     if first is not None:
         config.data.tokenizer = str(first / workdir_lib.TOKENIZER)
         config.data.extend_vocab = 0
-    if path and (pathlib.Path(path) / shards.INDEX).exists():
+    if path and (epath.Path(path) / shards.INDEX).exists():
         config.data.source = "shards"
     if jax.process_count() == 1:
         return prepare.cached(config)

@@ -11,6 +11,8 @@ import pytest
 import small
 
 from bert_jax import adopt, build, checkpoint, train
+from bert_jax import text as text_lib
+from bert_jax.data import prepare
 from bert_jax.interop import load
 
 PHASES: dict[str, Any] = {
@@ -177,3 +179,13 @@ def test_another_vocabulary_takes_the_means_of_the_old_pieces() -> None:
         {"encoder": {"word": word}, "token_head": {"kernel": rng.normal(size=(3, 128))}}, [[5], [6, 7]], 128
     )
     assert plain["token_head"]["kernel"].shape == (3, 128)
+
+
+def test_general_text_may_be_raw_where_the_run_s_own_is_prepared(tmp_path: pathlib.Path) -> None:
+    raw = small.write_text(tmp_path / "text", documents=10)
+    prepare.prepare(small.config(tmp_path), tmp_path / "shards", progress=False)
+    for general in (raw, tmp_path / "shards"):
+        text = text_lib.open_text(small.config(tmp_path, **{
+            "data.source": "shards", "data.path": str(tmp_path / "shards"), "data.general_path": str(general),
+        }))  # fmt: skip
+        assert text.general.num_tokens == text.eval[0].num_tokens
