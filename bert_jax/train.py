@@ -17,7 +17,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import build, flops, sharding, suite, sweep
+from bert_jax import build, flops, sharding, sweep
 from bert_jax import config as config_lib
 from bert_jax import log as log_lib
 from bert_jax import step as step_lib
@@ -25,6 +25,7 @@ from bert_jax import workdir as workdir_lib
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.data import pipeline, shards
 from bert_jax.models import spec as spec_lib
+from bert_jax.tasks import glue_suite
 
 # With several processes, steps between their agreements on a signal that came to one of them.
 _AGREE_EVERY = 10
@@ -47,7 +48,7 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
       SystemExit: SIGTERM or SIGINT came; the state was saved.
     """
     if config.task.name == "glue":
-        return suite.run(config, workdir, train)
+        return glue_suite.run(config, workdir, train)
     if config.sweep.seeds > 1:
         return sweep.run(config, workdir, train)
     _enable_cache(config)
