@@ -95,13 +95,13 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
     pending: tuple[int, step_lib.Sums] | None = None
     latest: dict[str, float] = {}
     with _signals() as stop, contextlib.closing(checkpoints), contextlib.closing(log):
-        if not restored and run.source is not None and not run.task:
-            log.write(0, "eval", Evaluator(run, run.phases[0])(state.params))  # what training then changes
         for step, its_phase, batch in _batches(run, start):
             began, first = time.monotonic(), its_phase is not phase
             if first:
                 phase = its_phase
                 train_step, evaluator = step_lib.make_train_step(phase.setup), Evaluator(run, phase)
+            if step == 1 and run.source is not None and not run.task:
+                log.write(0, "eval", evaluator(state.params))  # what training then changes
             state, sums = train_step(state, batch)
             # The step before is read while this one runs, so the device never waits for the host.
             if pending:
