@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from bert_jax.models.spec import ModelSpec
+from bert_jax.trees import named
 
 
 def adopt(params: Any, found: Any, origin: str) -> Any:
@@ -22,11 +23,10 @@ def adopt(params: Any, found: Any, origin: str) -> Any:
     Raises:
       ValueError: an array of another shape; the message names it.
     """
-    given = {_name(path): array for path, array in jax.tree_util.tree_leaves_with_path(found)}
+    given = dict(named(found))
     fresh, used = [], set()
 
-    def take(path: tuple[Any, ...], param: jax.Array) -> jax.Array:
-        name = _name(path)
+    def take(name: str, param: jax.Array) -> jax.Array:
         if name not in given:
             fresh.append(name)
             return param
@@ -39,7 +39,8 @@ def adopt(params: Any, found: Any, origin: str) -> Any:
         host = np.asarray(given[name], param.dtype)
         return jax.make_array_from_callback(host.shape, param.sharding, lambda index: host[index])
 
-    taken = jax.tree_util.tree_map_with_path(take, params)
+    leaves = [take(name, param) for name, param in named(params)]
+    taken = jax.tree.unflatten(jax.tree.structure(params), leaves)
     logging.info("%s: %d arrays loaded", origin, len(used))
     if fresh:
         logging.info("initialised anew, since %s has none: %s", origin, ", ".join(fresh))
@@ -47,10 +48,6 @@ def adopt(params: Any, found: Any, origin: str) -> Any:
     if unused:
         logging.info("in %s but not in this model: %s", origin, ", ".join(unused))
     return taken
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    return "/".join(str(getattr(part, "key", part)) for part in path)
 
 
 def with_vocabulary(

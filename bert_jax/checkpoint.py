@@ -25,6 +25,7 @@ from orbax.checkpoint import v1 as ocp
 
 from bert_jax import checkpoint_record
 from bert_jax.checkpoint_record import CheckpointError, DamagedError
+from bert_jax.trees import named, nested
 
 PyTree = Any
 Best = Literal["min", "max"]
@@ -93,7 +94,7 @@ class Checkpoints:
             return
         # Before Orbax takes its copy: so what is noted is what the training had, not what was copied.
         sums = jax.device_get(jax.tree.map(checkpoint_record.checksum, state))
-        pairs = zip(checkpoint_record.named(state), jax.tree.leaves(sums), strict=True)
+        pairs = zip(named(state), jax.tree.leaves(sums), strict=True)
         leaves = {name: [str(leaf.dtype), list(leaf.shape), int(found)] for (name, leaf), found in pairs}
         usable = metric is not None and math.isfinite(metric)
         record = {
@@ -165,7 +166,7 @@ class Checkpoints:
             checkpoint_record.check_leaves(self._directory / str(step), record["leaves"], abstract_state)
             state = self._orbax.load_checkpointables(step, {"state": abstract_state})["state"]
             sums = jax.device_get(jax.tree.map(checkpoint_record.checksum, state))
-            for (name, _), found in zip(checkpoint_record.named(state), jax.tree.leaves(sums), strict=True):
+            for (name, _), found in zip(named(state), jax.tree.leaves(sums), strict=True):
                 if int(found) != record["leaves"][name][2]:
                     raise DamagedError(f"the checksum of {name} does not agree")
         except (CheckpointError, MemoryError, PermissionError):
@@ -248,12 +249,12 @@ def read_params(directory: epath.PathLike, step: int | Literal["best"] | None = 
             raise CheckpointError(
                 f"checkpoint {directory / str(step)} has no params: it is no training state"
             )
-        abstract = _nest({name: np.ndarray for name in leaves})
+        abstract = nested({name: np.ndarray for name in leaves})
         context = ocp.Context()
         context.pytree.loading.partial_load = True
         with context:
             state = ocp.load_checkpointables(directory / str(step), {"state": abstract})["state"]
-        for name, array in checkpoint_record.named(state):
+        for name, array in named(state):
             if checkpoint_record.host_checksum(array) != leaves[name][2]:
                 raise DamagedError(f"the checksum of {name} does not agree")
     except (CheckpointError, MemoryError, PermissionError):
@@ -301,14 +302,3 @@ def _finished_steps(directory: epath.Path) -> list[int]:
 def _absolute(directory: epath.PathLike) -> epath.Path:
     path = epath.Path(directory)
     return path if "://" in str(directory) else path.expanduser().absolute()
-
-
-def _nest(flat: dict[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for name, value in flat.items():
-        *groups, leaf = name.split("/")
-        target = nested
-        for group in groups:
-            target = target.setdefault(group, {})
-        target[leaf] = value
-    return nested

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
+from bert_jax.trees import named
+
 PyTree = Any
 
 FORMAT = 1  # version of the record
@@ -45,12 +47,6 @@ def host_checksum(x: np.ndarray) -> int:
     """`checksum` in NumPy, for arrays that are not to be moved to a device."""
     bits = np.ascontiguousarray(x).reshape(-1).view(f"uint{8 * min(x.dtype.itemsize, 4)}")
     return int(bits.sum(dtype=np.uint64) % 2**32)
-
-
-def named(tree: PyTree) -> list[tuple[str, Any]]:
-    """Returns ("params/encoder/...", leaf) pairs; a field, a key and an index are written alike."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 def check_leaves(path: epath.Path, leaves: dict[str, list[Any]], abstract_state: PyTree) -> None:

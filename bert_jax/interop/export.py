@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import safetensors.numpy
 from etils import epath
@@ -20,6 +19,7 @@ from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.families.table import Entry, Family, Tensors
 from bert_jax.interop.huggingface_config import write_config
 from bert_jax.models.spec import ModelSpec
+from bert_jax.trees import named
 
 GENERATOR = "generator"  # folder of ELECTRA's generator in its discriminator's
 
@@ -85,10 +85,7 @@ def write(
             directory / GENERATOR, small, generator, tokenizer, (), choose(small, tokenizer.pad_id, "electra")
         )
         spec, params = dataclasses.replace(spec, has_generator=False), own
-    flat = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf, np.float32)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(dict(params))
-    }
+    flat = {path: np.asarray(leaf, np.float32) for path, leaf in named(params)}
     chosen, heads, left_out = _class(family, spec, flat)
     directory.mkdir(parents=True, exist_ok=True)
     tensors = _tensors(family, spec, flat, heads, is_base=chosen == family.classes[-1][0])

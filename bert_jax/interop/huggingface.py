@@ -16,6 +16,7 @@ from bert_jax.interop.families.table import Entry, Family, Tensors
 from bert_jax.interop.huggingface_config import family_of, read_labels, read_spec
 from bert_jax.interop.huggingface_files import HuggingFaceError, read_json, read_tensors
 from bert_jax.models.spec import ModelSpec
+from bert_jax.trees import nested
 
 # The class that a head on labels belongs to: which of them an array named "classifier" is of, its class says.
 _LABEL_HEADS = {
@@ -143,18 +144,6 @@ def assemble(
     report += [f"not in the files: {head}" for head in considered if head not in present]
     report += [f"left out: {key}" for key in sorted([*left, *ignored])]
     return spec, nested(flat), labels, report
-
-
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns {"a": {"b": x}} of {"a/b": x}."""
-    tree: dict[str, Any] = {}
-    for path, value in flat.items():
-        *groups, leaf = path.split("/")
-        branch = tree
-        for group in groups:
-            branch = branch.setdefault(group, {})
-        branch[leaf] = value
-    return tree
 
 
 def _plain(key: str, family: Family) -> str:

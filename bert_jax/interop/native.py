@@ -23,10 +23,10 @@ from etils import epath
 from flax import linen as nn
 
 from bert_jax import workdir
-from bert_jax.interop.huggingface import nested
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.model import Model
 from bert_jax.models.spec import ModelSpec
+from bert_jax.trees import named, nested
 
 WEIGHTS = "model.safetensors"
 _FORMAT = {"format": "bert_jax", "version": "1"}
@@ -63,7 +63,7 @@ def write(
 
 def unpadded(spec: ModelSpec, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Returns a model's parameters by their path, float32, at the true vocabulary size."""
-    return {path: _cut(path, np.asarray(x, np.float32), spec) for path, x in _named(params)}
+    return {path: _cut(path, np.asarray(x, np.float32), spec) for path, x in named(params)}
 
 
 def read(directory: epath.Path) -> tuple[ModelSpec, dict[str, Any], tuple[str, ...]]:
@@ -78,7 +78,7 @@ def read(directory: epath.Path) -> tuple[ModelSpec, dict[str, Any], tuple[str, .
         stored = safetensors.numpy.load(file.read_bytes())
     except safetensors.SafetensorError as error:
         raise NativeError(f"{file} is damaged: {error}: copy it anew") from error
-    wanted = {path: x.shape for path, x in _named(_abstract(spec))}
+    wanted = {path: x.shape for path, x in named(_abstract(spec))}
     flat = {path: _filled(path, x, spec) for path, x in stored.items()}
     for path in sorted(wanted.keys() | flat.keys()):
         found = flat[path].shape if path in flat else "none"
@@ -88,11 +88,6 @@ def read(directory: epath.Path) -> tuple[ModelSpec, dict[str, Any], tuple[str, .
                 "the files belong to different models"
             )
     return spec, nested(flat), labels
-
-
-def _named(params: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    leaves = jax.tree_util.tree_leaves_with_path(dict(params))
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 def _abstract(spec: ModelSpec) -> Mapping[str, Any]:
