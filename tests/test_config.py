@@ -1,5 +1,6 @@
 """The configuration: every slip is refused by the key's name, and a run's config comes back the same."""
 
+import dataclasses
 import importlib
 import json
 import pathlib
@@ -10,6 +11,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import config_rules
 from bert_jax.config import ConfigError, default, differing_keys, flatten, from_json, to_json, validate
+from bert_jax.models.spec import ModelSpec
 
 
 def make(**values) -> ConfigDict:
@@ -301,3 +303,10 @@ def test_tables_name_keys_of_the_schema():
     assert set(config_rules.RANGES) <= set(schema)
     numbers = {k for k, v in schema.items() if isinstance(v, int | float) and not isinstance(v, bool)}
     assert numbers - set(config_rules.RANGES) == set()
+
+
+def test_a_spec_has_the_defaults_of_the_config():
+    model = default().model
+    fields = {field.name: field.default for field in dataclasses.fields(ModelSpec)}
+    for key in set(model) - {"vocab_size", "dtype"}:
+        assert fields[key] == model[key], key
