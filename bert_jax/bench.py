@@ -1,0 +1,73 @@
+"""Measures how fast a config trains on this machine, beside PyTorch where that is asked for.
+
+--peer=transformers runs PyTorch at the same shapes, in turns with ours, in a process and an environment of
+its own (bash launch/test.sh --parity makes it). The ratios are ours over theirs in tokens or examples a
+second: the median, and the lowest and highest. The result is a JSON object on standard output, and in
+--output.
+
+--what=train takes the train step of a pretraining alone. The peers are transformers as it is ("stock":
+logits at every place), and the strong one, whose logits are made at the masked places only ("gathered").
+
+    python -m bert_jax.bench --config=configs/bench.py:small --peer=transformers
+
+--what=finetune trains a task to its end with each of --seeds seeds, into --workdir, where a run that was
+cut short goes on: what is reached, and how fast.
+
+    python -m bert_jax.bench --what=finetune --config=configs/cola.py --workdir=runs/bench/cola \
+        --config.init_from=MODEL --config.data.path=glue/CoLA --peer=transformers
+"""
+
+from __future__ import annotations
+
+import json
+
+from absl import flags as absl_flags
+from etils import epath
+
+from bert_jax import config as config_lib
+from bert_jax import flags
+
+_CONFIG = flags.define_config()
+_WHAT = absl_flags.DEFINE_enum("what", "train", ["train", "finetune"], "What is measured.")
+_PEER = absl_flags.DEFINE_enum("peer", "none", ["none", "transformers"], "What to compare with.")
+_COMPILED = absl_flags.DEFINE_bool("compiled", False, "With --peer: both peers by torch.compile, too.")
+_PEER_PYTHON = absl_flags.DEFINE_string(
+    "peer_python", "", "Python that has torch and transformers; empty: that of .venv-parity."
+)
+_WORKDIR = absl_flags.DEFINE_string("workdir", "", "With --what=finetune: directory of the runs.")
+_SEEDS = absl_flags.DEFINE_integer("seeds", 3, "With --what=finetune: how many runs.", lower_bound=1)
+_ROUNDS = absl_flags.DEFINE_integer("rounds", 5, "How often each is asked.", lower_bound=1)
+_STEPS = absl_flags.DEFINE_integer("steps", 5, "Updates each time.", lower_bound=1)
+_OUTPUT = absl_flags.DEFINE_string("output", "", "File for the result, too.")
+
+
+def main() -> None:
+    """Measures, and prints the result."""
+    config = _CONFIG.value
+    config_lib.validate(config)
+
+    from bert_jax import workdir
+    from bert_jax.benchmarks import finetuning, training
+
+    if _WHAT.value == "finetune":
+        if not _WORKDIR.value:
+            raise flags.UsageError("--what=finetune needs --workdir, the directory of its runs")
+        peers = ("transformers",) if _PEER.value == "transformers" else ()
+        result = finetuning.measure(
+            config, _WORKDIR.value, seeds=_SEEDS.value, peers=peers, python=_PEER_PYTHON.value
+        )
+    else:
+        peers = ("stock", "gathered") if _PEER.value == "transformers" else ()
+        if _COMPILED.value:
+            peers = (*peers, *(f"{name}_compiled" for name in peers))
+        result = training.measure(
+            config, rounds=_ROUNDS.value, steps=_STEPS.value, peers=peers, python=_PEER_PYTHON.value
+        )
+    text = json.dumps(result, indent=2) + "\n"
+    if _OUTPUT.value:
+        workdir.write(epath.Path(_OUTPUT.value), text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    flags.run(main)

@@ -1,0 +1,36 @@
+"""The shapes whose speed is measured, beside PyTorch's where that is installed.
+
+    python -m bert_jax.bench --config=configs/bench.py:small --peer=transformers
+
+The variant after the colon is one of VARIANTS: `small` (L4 D512), `long` (the same at S512) and `base`
+(BERT-base), all with dropout .1, masked tokens and next sentences, in float32.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+VARIANTS = ("small", "long", "base")
+
+
+def get_config(variant: str = "small") -> ConfigDict:
+    if variant not in VARIANTS:
+        raise ValueError(f"variant {variant!r}: it must be one of {', '.join(VARIANTS)}")
+    c = base.get_config()
+    c.model.vocab_size = 30_522  # whatever the embedded text's vocabulary has
+    c.train.phases = ()
+    c.train.steps = 1000
+    c.objective.mlm.max_predictions = 20
+    c.train.batch_size = 16
+    if variant == "base":
+        c.train.batch_size = 4
+        return c
+    c.model.hidden_size = 512
+    c.model.layers = 4
+    c.model.heads = 8
+    c.model.feed_forward_size = 2048
+    if variant == "long":
+        c.data.seq_len = 512
+        c.train.batch_size = 4
+        c.objective.mlm.max_predictions = 76
+    return c

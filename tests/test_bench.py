@@ -1,0 +1,101 @@
+"""What the benchmarks count and compare; no speed is asserted."""
+
+import json
+
+import pytest
+import small
+import tiny_models
+
+from bert_jax import benchmarks, flops
+from bert_jax import config as config_lib
+from bert_jax.benchmarks import peer, training
+from bert_jax.flags import UsageError
+from bert_jax.models import spec as spec_lib
+
+
+def file(folder, config):
+    """A config file that gives this config."""
+    path = folder / "config.py"
+    path.write_text(
+        "from bert_jax import config\n\n\ndef get_config():\n"
+        f"    return config.from_json({config_lib.to_json(config)!r})\n"
+    )
+    return path
+
+
+def test_every_round_asks_all_in_turn():
+    asked = []
+
+    def contender(name, seconds):
+        def measure():
+            asked.append(name)
+            return next(seconds)
+
+        return measure
+
+    found = benchmarks.in_turns(
+        {
+            "ours": contender("ours", iter([1.0, 2.0, 4.0])),
+            "theirs": contender("theirs", iter([3.0, 3.0, 8.0])),
+        },
+        rounds=3,
+    )  # fmt: skip
+    assert asked == ["ours", "theirs"] * 3
+    assert found == {"ours": [1.0, 2.0, 4.0], "theirs": [3.0, 3.0, 8.0]}
+    assert benchmarks.ratios(found["ours"], found["theirs"]) == {"median": 2.0, "lowest": 1.5, "highest": 3.0}
+
+
+def test_the_train_step_is_measured_by_the_models_own_flops(tmp_path):
+    config = small.config(tmp_path)
+    result = training.measure(config, rounds=2, steps=2)
+    length, size = config.data.seq_len, config.train.batch_size
+    spec = spec_lib.from_config(config.model, vocab_size=109, mask_id=4)  # all that the text gives
+    assert result["model_flops"] == flops.train_step(spec, size, length, result["predictions"])
+    assert result["tokens_per_second"] == pytest.approx(size * length / result["step_seconds"])
+    low, high = result["peak_share_spread"]
+    assert 0 < low <= result["peak_share"] <= high
+    assert "peers" not in result
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"position": "rotary"}, "model.position"),
+        ({"gated": True}, "model.gated"),
+        ({"kind": "tta"}, "model.kind"),
+    ],
+)
+def test_a_model_that_the_peer_lacks_is_refused(tmp_path, change, named):
+    config = small.config(tmp_path).model
+    config.update(change)
+    with pytest.raises(UsageError, match=named):
+        peer.bert_config(spec_lib.from_config(config, vocab_size=200, mask_id=4))
+
+
+def test_the_command_prints_and_writes_json(tmp_path):
+    config = file(tmp_path, small.config(tmp_path))
+    done = tiny_models.run(
+        tmp_path, "bench", f"--config={config}", "--rounds=1", "--steps=1", f"--output={tmp_path / 'r.json'}"
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == json.loads((tmp_path / "r.json").read_text())
+
+
+def test_an_absent_peer_is_told_with_the_mend(tmp_path):
+    config = file(tmp_path, small.config(tmp_path))
+    done = tiny_models.run(
+        tmp_path, "bench", f"--config={config}", "--peer=transformers", f"--peer_python={tmp_path / 'none'}"
+    )
+    assert done.returncode == 2
+    assert (
+        done.stderr.decode()
+        .splitlines()[-1]
+        .startswith("error: --peer=transformers needs a Python with torch")
+    )
+
+
+def test_fine_tuning_needs_a_place(tmp_path):
+    config = file(tmp_path, small.config(tmp_path))
+    done = tiny_models.run(tmp_path, "bench", "--what=finetune", f"--config={config}")
+    assert done.returncode == 2
+    assert b"error: --what=finetune needs --workdir" in done.stderr
