@@ -35,7 +35,8 @@ def default() -> ConfigDict:
     c.init_from = ""
 
     c.task = ConfigDict()
-    # "" pretrains; a name fine-tunes: one of GLUE, "glue" for all of it, own data (below), "ner" or
+    # "" pretrains; a name fine-tunes: one of GLUE, "glue" for all of it, one of SuperGLUE (whose RTE is
+    # "superglue_rte", since its files are not GLUE's), "superglue" for all of it, own data (below), "ner" or
     # "tagging" (a tag for each word), or "relation" (of two marked entities).
     c.task.name = ""
     # Own data ("classification", "pairs", "regression", "choice"): names of columns in the files.

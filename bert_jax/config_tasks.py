@@ -9,10 +9,12 @@ from ml_collections import ConfigDict
 GLUE = (
     "cola", "cola_original", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax",
 )  # fmt: skip
+SUPERGLUE = ("boolq", "cb", "copa", "multirc", "record", "superglue_rte", "wic", "wsc")
+SUITES = ("glue", "superglue")  # all tasks of a benchmark, one after the other
 # Tasks that read the user's own files, by the columns that are named.
 OWN_DATA = ("classification", "pairs", "regression", "choice")
 TAGGING = ("ner", "tagging")
-NAMES = ("glue", *GLUE, *OWN_DATA, *TAGGING, "relation")
+NAMES = (*SUITES, *GLUE, *SUPERGLUE, *OWN_DATA, *TAGGING, "relation")
 TOKEN_HEADS = ("linear", "crf", "bilstm", "bilstm_crf")
 RELATION_HEADS = ("entities", "pooled")
 
@@ -22,7 +24,7 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
     m, d, name, head = c.model, c.data, c.task.name, c.task.head
     return [
         *(_of_own_data(c) if name in OWN_DATA else ()),
-        *(_of_glue(c) if name in ("glue", *GLUE) else ()),
+        *(_of_benchmarks(c) if name in (*SUITES, *GLUE, *SUPERGLUE) else ()),
         *(_of_tagging(c) if name in TAGGING else ()),
         *(_of_relations(c) if name == "relation" else ()),
         (
@@ -31,13 +33,13 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
             + (f"one of {', '.join(map(repr, _heads(name)))}" if _heads(name) else "left empty"),
         ),
         (
-            m.pooling == "attention" and name in (*TAGGING, "relation") and head != "pooled",
+            m.pooling == "attention" and name in (*TAGGING, "relation", "wic", "wsc") and head != "pooled",
             f'model.pooling = "attention" makes one vector of a text, and task.name = "{name}" reads none '
             "with this task.head: leave it out",
         ),
         (
             not d.path,
-            f'task.name = "{name}" needs data.path: the folder of its TSV files, or a TFDS name',
+            f'task.name = "{name}" needs data.path: the folder of its files, or a TFDS name',
         ),
         (d.packing, "data.packing is for pretraining: set it to False for a task"),
         (c.train.phases, "train.phases is for pretraining: set it to () for a task"),
@@ -130,7 +132,7 @@ def _of_relations(c: ConfigDict) -> list[tuple[Any, str]]:
     ]
 
 
-def _of_glue(c: ConfigDict) -> list[tuple[Any, str]]:
+def _of_benchmarks(c: ConfigDict) -> list[tuple[Any, str]]:
     return [
         *(
             (c.task[key], f'task.{key} is for own data: task.name = "{c.task.name}" knows its columns')
@@ -142,7 +144,8 @@ def _of_glue(c: ConfigDict) -> list[tuple[Any, str]]:
             "data.path; another file of it is task.eval_file",
         ),
         (
-            c.task.name == "glue" and (c.task.train_file or c.task.eval_file),
-            'task.train_file and task.eval_file are of one task, and task.name = "glue" runs all of them',
+            c.task.name in SUITES and (c.task.train_file or c.task.eval_file),
+            "task.train_file and task.eval_file are of one task, and "
+            f'task.name = "{c.task.name}" runs all of them',
         ),
     ]

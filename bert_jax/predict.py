@@ -4,15 +4,17 @@ Of a fine-tuned classifier {"text", "label", "probabilities"}, of a regression {
 "text_pair" beside it, of choices {"text", "choices", "label", "probabilities"}. Of a model that tags words
 {"text", "words", "tags", "entities": [{"type", "text", "start", "end"}]}, words being what white space
 separates; of one of relations, to a text with "[E1] x [/E1]" and "[E2] y [/E2]" in it, {"text", "head",
-"tail", "label", "probabilities"}. Of a model that predicts tokens, the fillers of each [MASK] (or what its
-vocabulary calls the mask): {"text", "fills": [{"position", "candidates": [{"token", "probability"}]}],
-"filled"}. Positions are counted in characters from 0, ends are behind the last one; probabilities are the
-model's own over all tokens or labels, and special tokens are no candidates. An empty line, and one that is
-cut to what the model reads, say so in "note".
+"tail", "label", "probabilities"}; of one of two words or phrases (SuperGLUE's WiC and WSC), to a text so
+marked, or two with a mark each, "span1" and "span2" in place of "head" and "tail". Of a model that predicts
+tokens, the fillers of each [MASK] (or what its vocabulary calls the mask): {"text", "fills": [{"position",
+"candidates": [{"token", "probability"}]}], "filled"}. Positions are counted in characters from 0, ends are
+behind the last one; probabilities are the model's own over all tokens or labels, and special tokens are no
+candidates. An empty line, and one that is cut to what the model reads, say so in "note".
 
 The input is a text a line; for a model of pairs or choices its texts are separated by tabs. A .csv, .tsv
 or .jsonl file is a table: --text, --text_pair and --choices name its columns, and where they are not given
-they are those of the training data.
+they are those of the training data. A .jsonl file is read by a model of SuperGLUE as a file of its task, and
+answered example by example: each answer to a question, each entity that a query is filled with.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from bert_jax import flags, jsonl, paths
 from bert_jax.data import files
 from bert_jax.interop import load
 from bert_jax.prediction import Head, head_of, predict
-from bert_jax.tasks import tables
+from bert_jax.tasks import superglue_data, tables
 
 __all__ = ["main", "predict"]
 
@@ -108,8 +110,14 @@ def main() -> None:
     source = load.read(_MODEL.value)
     head = head_of(source, top_k=_TOP_K.value)
     given = tuple(column for column in (_TEXT.value, _TEXT_PAIR.value, *(_CHOICES.value or ())) if column)
-    columns = _columns(_INPUT.value, given, source, head)
-    texts = _of_table(path, columns) if columns else _of_lines(path, head)
+    # A model of SuperGLUE knows how its own files are read, which may nest what is asked.
+    own = not given and _INPUT.value.lower().endswith((".jsonl", ".jsonl.gz"))
+    benchmark = source.facts.get("superglue") if own else None
+    columns = () if benchmark else _columns(_INPUT.value, given, source, head)
+    if benchmark:
+        texts = superglue_data.inputs(benchmark, path)
+    else:
+        texts = _of_table(path, columns) if columns else _of_lines(path, head)
     answers = predict(source, texts, top_k=_TOP_K.value, batch_size=_BATCH_SIZE.value)
     jsonl.write(answers, _OUTPUT.value)
 

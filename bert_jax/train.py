@@ -25,7 +25,7 @@ from bert_jax import workdir as workdir_lib
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.data import pipeline, shards
 from bert_jax.models import spec as spec_lib
-from bert_jax.tasks import glue_suite
+from bert_jax.tasks import suite
 
 # With several processes, steps between their agreements on a signal that came to one of them.
 _AGREE_EVERY = 10
@@ -47,8 +47,8 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
       NonFiniteError: the loss became NaN or infinite; nothing of it was saved.
       SystemExit: SIGTERM or SIGINT came; the state was saved.
     """
-    if config.task.name == "glue":
-        return glue_suite.run(config, workdir, train)
+    if config.task.name in suite.SUITES:
+        return suite.run(config, workdir, train)
     if config.sweep.seeds > 1:
         return sweep.run(config, workdir, train)
     _enable_cache(config)
@@ -164,9 +164,11 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     Raises:
       ConfigError: the workdir holds no run, or another one.
     """
-    if config.task.name == "glue":
+    if config.task.name in suite.SUITES:
+        one = next(iter(suite.SUITES[config.task.name].members))
         raise config_lib.ConfigError(
-            f'task.name = "glue" is many runs: evaluate one of them, as task.name = "cola" in {workdir}/cola'
+            f'task.name = "{config.task.name}" is many runs: evaluate one of them, as task.name = "{one}" in '
+            f"{workdir}/{one}"
         )
     _enable_cache(config)
     root = epath.Path(workdir)

@@ -12,7 +12,7 @@ from tasks_data import config, words
 from bert_jax import config_tasks, tasks, train
 from bert_jax.config import ConfigError
 from bert_jax.data import tokenizer as tokenizer_lib
-from bert_jax.tasks import glue_suite
+from bert_jax.tasks import suite
 from bert_jax.tasks.glue_benchmarks import BENCHMARKS
 
 COLA = "x\t1\t\ta b\nx\t0\t*\tb a\n"
@@ -85,8 +85,9 @@ def glue(path: pathlib.Path, name: str, tokenizer: Any, **keys: Any) -> Any:
 
 
 def test_every_name_has_its_family() -> None:
-    assert sorted([*tasks.FAMILIES, "glue"]) == sorted(config_tasks.NAMES)
+    assert sorted([*tasks.FAMILIES, *suite.SUITES]) == sorted(config_tasks.NAMES)
     assert {*BENCHMARKS, "cola_original"} == {*config_tasks.GLUE}
+    assert tuple(suite.SUITES) == config_tasks.SUITES
 
 
 @pytest.mark.parametrize(
@@ -418,7 +419,7 @@ def test_all_of_glue(tmp_path: pathlib.Path, caplog: Any, monkeypatch: Any) -> N
         folder(data / BENCHMARKS[name].folder, **FILES[name])
     folder(data / "QNLI", dev=FILES["qnli"]["dev.tsv"])  # without training data
     c = config("glue", data)
-    result = glue_suite.run(c, workdir, one)
+    result = suite.run(c, workdir, one)
     assert asked == [("stsb", "STS-B", "stsb"), ("mnli", "MNLI", "mnli"), ("rte", "RTE", "rte")]
     assert {name: task["score"] for name, task in result["tasks"].items()} == {
         "stsb": 0.8,
@@ -432,7 +433,7 @@ def test_all_of_glue(tmp_path: pathlib.Path, caplog: Any, monkeypatch: Any) -> N
     assert result == json.loads((workdir / "result.json").read_text())
 
     # The loop hands this task over, and a workdir is of one config.
-    monkeypatch.setattr(glue_suite, "run", lambda config, workdir, train: (config, workdir))
+    monkeypatch.setattr(suite, "run", lambda config, workdir, train: (config, workdir))
     assert train.train(c, workdir) == (c, workdir)
     monkeypatch.undo()
     c.seed = 1
@@ -452,8 +453,8 @@ def test_all_of_glue_from_tfds(tmp_path: pathlib.Path) -> None:
         paths.append(member.data.path)
         return {"metric": "m", "value": 1.0, "mismatched_accuracy": 0.5, "steps": 1, "seconds": 1.0}
 
-    assert glue_suite.run(config("glue", "glue"), tmp_path / "run", one)["value"] == pytest.approx(8.75 / 9)
-    assert paths == [f"glue/{name}" for name in glue_suite.TASKS]
+    assert suite.run(config("glue", "glue"), tmp_path / "run", one)["value"] == pytest.approx(8.75 / 9)
+    assert paths == [f"glue/{name}" for name in suite.SUITES["glue"].members]
 
 
 def test_a_table_of_glue() -> None:
@@ -461,7 +462,7 @@ def test_a_table_of_glue() -> None:
         "mrpc": {"metric": "f1_accuracy", "f1": 0.9, "accuracy": 0.8},
         "mnli": {"metric": "accuracy", "accuracy": 0.5, "mismatched_accuracy": 0.6},
     }
-    assert glue_suite.table({"mrpc": 0.85, "mnli": 0.55}, results) == [
+    assert suite.table(suite.SUITES["glue"], {"mrpc": 0.85, "mnli": 0.55}, results) == [
         "task       score  metrics",
         "MRPC        85.0  f1 90.0, accuracy 80.0",
         "MNLI        55.0  accuracy 50.0, mismatched accuracy 60.0",

@@ -166,10 +166,18 @@ class Model(nn.Module):
         return outputs
 
     def _marked(self, hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
-        """Returns the (B, marked * D) states at `marked_positions` (B, marked) after one another."""
+        """Returns the (B, marked * D) states at `marked_positions` (B, marked) after one another.
+
+        Where there are `marked_ends`, alike, each is the mean from the position to before the end.
+        """
         rows = hidden.shape[0]
         where = batch.get("marked_positions", jnp.zeros((rows, self.spec.marked), jnp.int32))
-        return _at(hidden, where).reshape(rows, -1)
+        if "marked_ends" not in batch:
+            return _at(hidden, where).reshape(rows, -1)
+        column = jnp.arange(hidden.shape[1])[None, None]
+        inside = (column >= where[..., None]) & (column < batch["marked_ends"][..., None])
+        shares = inside / jnp.maximum(jnp.sum(inside, axis=-1, keepdims=True), 1)
+        return jnp.einsum("bms,bsd->bmd", shares.astype(hidden.dtype), hidden).reshape(rows, -1)
 
     def _tagged(
         self, states: jax.Array, batch: Mapping[str, jax.Array], train: bool

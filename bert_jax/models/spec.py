@@ -67,7 +67,8 @@ class ModelSpec:
     # What IOB2 rules out of a CRF's paths (`crf.constrained`): nothing ("none"), or what breaks it, where a
     # path is chosen ("decode") or in training too ("train").
     crf_constraints: str = "none"
-    marked: int = 0  # marked tokens whose joined states the classifier reads; 0: it reads the pooled state
+    # Marked tokens, or spans, whose joined states the classifier reads; 0: it reads the pooled state.
+    marked: int = 0
     has_span: bool = False  # a head for where an answer starts and ends
     has_pooler: bool = False  # a pooler though no head needs it, as sentence encoders have one
     classifier_dropout: float = 0.1

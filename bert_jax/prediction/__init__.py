@@ -100,7 +100,7 @@ def head_of(source: load.Source, *, top_k: int = 5) -> Head:
     Raises:
       ValueError: the model has no head that answers.
     """
-    from bert_jax.prediction import fill, relation, sequence, tokens  # which need what is defined here
+    from bert_jax.prediction import fill, relation, sequence, spans, tokens  # which need what is defined here
 
     heads: dict[str, Callable[[], Head]] = {
         "classification": lambda: sequence.Classifier(source),
@@ -108,6 +108,7 @@ def head_of(source: load.Source, *, top_k: int = 5) -> Head:
         "choice": lambda: sequence.Chooser(source),
         "tokens": lambda: tokens.Tagger(source),
         "relation": lambda: relation.Relater(source),
+        "spans": lambda: spans.Spanner(source),
         "fill": lambda: fill.Filler(source, top_k),
     }
     kind = source.facts.get("kind") or _kind(source)

@@ -16,6 +16,7 @@ from bert_jax.tasks.features import Examples
 # Module of this package that makes each task; `config_tasks.NAMES` lists the same names.
 FAMILIES = {
     **dict.fromkeys(config_tasks.GLUE, "glue"),
+    **dict.fromkeys(config_tasks.SUPERGLUE, "superglue"),
     **dict.fromkeys(config_tasks.OWN_DATA, "own"),
     **dict.fromkeys(config_tasks.TAGGING, "tagging"),
     "relation": "relation",

@@ -172,6 +172,7 @@ class Features(Examples):
         pairs: Sequence[str] | None = None,
         choices: int = 1,
         everything: bool = False,
+        groups: Sequence[int] | None = None,
     ) -> None:
         """Tokenises [CLS] text [SEP], or [CLS] text [SEP] pair [SEP]; longer ones are cut (`encode`).
 
@@ -183,14 +184,14 @@ class Features(Examples):
             `train.eval_rows` examples are taken, evenly spread.
           pairs: second texts.
           everything: an evaluation takes all, whatever `train.eval_rows` says.
+          groups: (N,) numbers, from 0, of what is judged together, of which an evaluation takes all or none.
 
         Raises:
           ValueError: there is no text.
         """
         count = len(texts) // choices
-        self.numbers = np.arange(count)
-        if not train and not everything:
-            self.numbers = evenly_spread(count, config.train.eval_rows)
+        most = 0 if train or everything else config.train.eval_rows
+        self.numbers = evenly_spread(count, most) if groups is None else whole_groups(groups, most)
         row = (self.numbers[:, None] * choices + np.arange(choices)[None]).ravel()
         labels = np.zeros(count, np.int32) if labels is None else _narrow(np.asarray(labels))
         self.labels = labels[self.numbers]
@@ -216,6 +217,25 @@ def evenly_spread(count: int, most: int) -> np.ndarray:
     if not 0 < most < count:
         return np.arange(count)
     return np.arange(most) * count // most
+
+
+def whole_groups(groups: Sequence[int], most: int) -> np.ndarray:
+    """Returns which examples an evaluation of at most `most` reads, each group whole; 0 reads all.
+
+    One group is read at least, whatever its size.
+
+    Args:
+      groups: (N,) the number of each example's group, all from 0 on.
+      most: examples.
+    """
+    groups = np.asarray(groups)
+    if not 0 < most < len(groups):
+        return np.arange(len(groups))
+    sizes = np.bincount(groups)
+    count = max(1, most * len(sizes) // len(groups))
+    while count > 1 and sizes[evenly_spread(len(sizes), count)].sum() > most:
+        count -= 1
+    return np.flatnonzero(np.isin(groups, evenly_spread(len(sizes), count)))
 
 
 def encode(
@@ -246,14 +266,21 @@ def rows(
     tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None, seq_len: int
 ) -> Iterator[tuple[list[int], list[int], int]]:
     """Yields ids and type ids of each text or pair, cut as `encode` says, and how many tokens it had."""
-    first = tokenizer.encode_batch(texts)
-    second = tokenizer.encode_batch(pairs) if pairs is not None else [None] * len(first)
+    first = _encoded(tokenizer, texts)
+    second = _encoded(tokenizer, pairs) if pairs is not None else [None] * len(first)
     for a, b in zip(first, second, strict=True):
         special = 2 if b is None else 2 + tokenizer.pair_separators
         both = len(a), 0 if b is None else len(b)
         size_a, size_b = shares(*both, seq_len - special)
         ids, type_ids = tokenizer.join(a[:size_a], None if b is None else b[:size_b])
         yield ids, type_ids, sum(both) + special
+
+
+def _encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Returns the ids of texts; one that is there often, as a passage with its answers, is split once."""
+    numbers = {text: n for n, text in enumerate(dict.fromkeys(texts))}
+    ids = tokenizer.encode_batch(list(numbers))
+    return [ids[numbers[text]] for text in texts]
 
 
 def shares(first: int, second: int, room: int) -> tuple[int, int]:

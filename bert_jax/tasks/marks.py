@@ -143,7 +143,7 @@ class Marker:
             ids += self._marks[2 * number + 1 - side]
             at = place
         ids += self._ids(text[at:])
-        kept = _nearest(len(ids), starts, self._room)
+        kept = nearest(len(ids), starts, self._room)
         row = tokenizer.join([ids[i] for i in kept])[0]
         where = (1 + kept.index(starts[0]), 1 + kept.index(starts[1]))
         return row, where, len(ids) + 2
@@ -153,7 +153,7 @@ class Marker:
         return self._tokenizer.encode_running([text])[0] if text else []
 
 
-def _nearest(count: int, centres: Sequence[int], room: int) -> list[int]:
+def nearest(count: int, centres: Sequence[int], room: int) -> list[int]:
     """Returns which of `count` tokens, `room` at most, are nearest to one of the centres, ascending."""
     order = sorted(range(count), key=lambda i: (min(abs(i - c) for c in centres), i))
     return sorted(order[:room])

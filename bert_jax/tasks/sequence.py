@@ -14,8 +14,9 @@ from ml_collections import ConfigDict
 from bert_jax import workdir
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.regression import Regression
-from bert_jax.tasks import Task, TaskDataError, scores
+from bert_jax.tasks import Task, TaskDataError, scores, spanned
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.spanned import SpannedFeatures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +28,16 @@ class Split:
       pairs: as many second texts, or None.
       labels: N numbers of classes or values; None where they are not known.
       index: what each example is called in a file of predictions; None counts from 0.
+      groups: (N,) numbers, from 0, of what is judged together; None where each stands alone.
+      spans: of each example two that the classifier reads (`spanned`), in characters; None for none.
     """
 
     texts: Sequence[str]
     pairs: Sequence[str] | None
     labels: Sequence[float] | None
     index: Sequence[str] | None = None
+    groups: Sequence[int] | None = None
+    spans: Sequence[tuple[spanned.Span, spanned.Span]] | None = None
 
 
 class SequenceTask(Task):
@@ -74,11 +79,15 @@ class SequenceTask(Task):
         self.names = tuple(names)
         self._indices = {name: split.index for name, split in {**evals, **(tests or {})}.items()}
 
-        def features(split: Split, batch_size: int, train: bool, everything: bool = False) -> Features:
+        def features(
+            split: Split, batch_size: int, train: bool, everything: bool = False
+        ) -> Features | SpannedFeatures:
+            keys = {"pairs": split.pairs, "batch_size": batch_size, "train": train, "everything": everything}
+            if split.spans is not None:
+                return SpannedFeatures(split.texts, split.labels, split.spans, tokenizer, config, **keys)
             return Features(
-                split.texts, split.labels, tokenizer, config,
-                pairs=split.pairs, batch_size=batch_size, train=train, choices=choices, everything=everything,
-            )  # fmt: skip
+                split.texts, split.labels, tokenizer, config, choices=choices, groups=split.groups, **keys
+            )
 
         values = np.asarray(train.labels)
         if self.names and choices == 1 and len(values):
@@ -97,11 +106,11 @@ class SequenceTask(Task):
             name: features(split, size, train=False, everything=True) for name, split in (tests or {}).items()
         }
         if self.names and choices == 1:
-            kind, self.labels = "classification", self.names
+            kind, self.labels = "classification" if train.spans is None else "spans", self.names
         else:
             # A choice has one logit a text: what a class of the model is called says nothing of it.
             kind, self.labels = "choice" if self.names else "regression", ("score",)
-        self.heads = {"labels": len(self.labels)}
+        self.heads = {"labels": len(self.labels), **({"marked": spanned.MARKED} if kind == "spans" else {})}
         self.objective = Classification() if self.names else Regression()
         self.facts = {"kind": kind, "seq_len": config.data.seq_len, "pairs": train.pairs is not None}
         if kind == "choice":
@@ -149,7 +158,7 @@ class SequenceTask(Task):
         given, numbers = self._indices[name], self._examples(name).numbers
         return [str(n) if given is None else str(given[n]) for n in numbers.tolist()]
 
-    def _examples(self, name: str) -> Features:
+    def _examples(self, name: str) -> Features | SpannedFeatures:
         return self.evals[name] if name in self.evals else self.tests[name]
 
     def write_predictions(self, folder: epath.Path, name: str, outputs: Mapping[str, np.ndarray]) -> None:

@@ -27,7 +27,8 @@ class Row:
 
     Attributes:
       where: its file and line, for messages.
-      values: by column. Of TSV and CSV texts, of JSON what it says, of TFDS texts and numbers.
+      values: by column. Of TSV and CSV texts, of JSON what it says, of TFDS texts, numbers, and lists and
+        dicts of these.
     """
 
     where: str
@@ -260,10 +261,11 @@ class Tfds:
         rows = []
         data = self._builder.as_dataset(split=split, shuffle_files=False)
         for place, example in enumerate(tfds.as_numpy(data)):
-            index = int(example["idx"]) if numbered else place
-            where = f"{self.name}, {split}, {'idx' if numbered else 'example'} {index}"
+            index = _plain(example["idx"], "idx") if numbered else place
+            key = tuple(index.values()) if isinstance(index, dict) else (index,)
+            where = f"{self.name}, {split}, {'idx' if numbered else 'example'} {'/'.join(map(str, key))}"
             values = {name: _plain(example[name], f"{where}: {name}") for name in columns}
-            rows.append((index, Row(where, {**values, "idx": index})))
+            rows.append((key, Row(where, {**values, "idx": index})))
         if numbered:  # shards hold the examples in an order of their own
             rows.sort(key=lambda pair: pair[0])
         if not rows:
@@ -272,6 +274,10 @@ class Tfds:
 
 
 def _plain(value: Any, where: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each, where) for key, each in value.items()}
+    if isinstance(value, np.ndarray):
+        return [_plain(each, where) for each in value]
     if not isinstance(value, bytes):
         return value.item() if isinstance(value, np.generic) else value
     try:
