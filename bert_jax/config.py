@@ -37,7 +37,8 @@ def default() -> ConfigDict:
     c.task = ConfigDict()
     # "" pretrains; a name fine-tunes: one of GLUE, "glue" for all of it, one of SuperGLUE (whose RTE is
     # "superglue_rte", since its files are not GLUE's), "superglue" for all of it, own data (below), "ner" or
-    # "tagging" (a tag for each word), or "relation" (of two marked entities).
+    # "tagging" (a tag for each word), "relation" (of two marked entities), or "squad" and with own tables
+    # "spans" (a question's answer is a part of a text).
     c.task.name = ""
     # Own data ("classification", "pairs", "regression", "choice"): names of columns in the files.
     c.task.text = ""  # the text; of a choice, what stands before each of the choices ("": nothing does)
@@ -64,6 +65,17 @@ def default() -> ConfigDict:
     c.task.tag_column = -1  # the same of its tag
     c.task.markers = ("@", "@", "#", "#")  # put round a relation's first and second entity
     c.task.no_relation = "no_relation"  # the class that says there is none; F1 is of all others
+
+    # "spans": task.text, text_pair and label name the columns of question, context and answer ("": they are
+    # called so), and this one that of the character of the context at which the answer starts.
+    c.task.answer_start = "answer_start"
+    # "squad", "spans": whether some questions have no answer (SQuAD 2.0); None: as the data says. False
+    # leaves such questions out.
+    c.task.unanswerable = placeholder(bool)
+    c.task.stride = 128  # tokens from the beginning of a window of a long context to that of the next
+    c.task.max_question = 64  # tokens of a question that are read
+    c.task.max_answer = 30  # most tokens of an answer that is given
+    c.task.n_best = 20  # answers to each question that are written
 
     c.model = ConfigDict()
     c.model.kind = "encoder"  # "encoder" (BERT) or "tta" (no token sees itself; Shin et al. 2020)

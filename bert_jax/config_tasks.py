@@ -14,7 +14,8 @@ SUITES = ("glue", "superglue")  # all tasks of a benchmark, one after the other
 # Tasks that read the user's own files, by the columns that are named.
 OWN_DATA = ("classification", "pairs", "regression", "choice")
 TAGGING = ("ner", "tagging")
-NAMES = (*SUITES, *GLUE, *SUPERGLUE, *OWN_DATA, *TAGGING, "relation")
+ANSWERS = ("squad", "spans")
+NAMES = (*SUITES, *GLUE, *SUPERGLUE, *OWN_DATA, *TAGGING, "relation", *ANSWERS)
 TOKEN_HEADS = ("linear", "crf", "bilstm", "bilstm_crf")
 RELATION_HEADS = ("entities", "pooled")
 
@@ -27,13 +28,16 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
         *(_of_benchmarks(c) if name in (*SUITES, *GLUE, *SUPERGLUE) else ()),
         *(_of_tagging(c) if name in TAGGING else ()),
         *(_of_relations(c) if name == "relation" else ()),
+        *(_of_answers(c) if name in ANSWERS else ()),
         (
             head not in ("", *_heads(name)),
             f'task.head = "{head}": of task.name = "{name}" it must be '
             + (f"one of {', '.join(map(repr, _heads(name)))}" if _heads(name) else "left empty"),
         ),
         (
-            m.pooling == "attention" and name in (*TAGGING, "relation", "wic", "wsc") and head != "pooled",
+            m.pooling == "attention"
+            and name in (*TAGGING, "relation", "wic", "wsc", *ANSWERS)
+            and head != "pooled",
             f'model.pooling = "attention" makes one vector of a text, and task.name = "{name}" reads none '
             "with this task.head: leave it out",
         ),
@@ -129,6 +133,31 @@ def _of_relations(c: ConfigDict) -> list[tuple[Any, str]]:
             f"task.markers = {tuple(t.markers)}: there must be four, before and after each of two entities",
         ),
         (len({*t.labels}) < len(t.labels), f"task.labels = {tuple(t.labels)}: each must be named once"),
+    ]
+
+
+def _of_answers(c: ConfigDict) -> list[tuple[Any, str]]:
+    t, d = c.task, c.data
+    ends = 4  # [CLS] and [SEP], of which RoBERTa's pairs have three
+    return [
+        *(
+            (
+                t[key] != ("answer_start" if key == "answer_start" else ""),
+                f'task.{key} is for own data: task.name = "squad" knows its columns; take "spans"',
+            )
+            for key in (("text", "text_pair", "label", "answer_start") if t.name == "squad" else ())
+        ),
+        *(
+            (t[key], f'task.{key} is for other data: task.name = "{t.name}" looks for parts of a text')
+            for key in ("choices", "labels")
+        ),
+        _one_evaluation(c),
+        (
+            t.max_question + t.stride + ends > d.seq_len,
+            f"task.max_question = {t.max_question}, task.stride = {t.stride} and {ends} tokens of the ends "
+            f"are more than data.seq_len = {d.seq_len}: windows of a long context would have nothing in "
+            "common; lower one of the first two",
+        ),
     ]
 
 

@@ -5,16 +5,20 @@ Of a fine-tuned classifier {"text", "label", "probabilities"}, of a regression {
 {"text", "words", "tags", "entities": [{"type", "text", "start", "end"}]}, words being what white space
 separates; of one of relations, to a text with "[E1] x [/E1]" and "[E2] y [/E2]" in it, {"text", "head",
 "tail", "label", "probabilities"}; of one of two words or phrases (SuperGLUE's WiC and WSC), to a text so
-marked, or two with a mark each, "span1" and "span2" in place of "head" and "tail". Of a model that predicts
-tokens, the fillers of each [MASK] (or what its vocabulary calls the mask): {"text", "fills": [{"position",
-"candidates": [{"token", "probability"}]}], "filled"}. Positions are counted in characters from 0, ends are
-behind the last one; probabilities are the model's own over all tokens or labels, and special tokens are no
-candidates. An empty line, and one that is cut to what the model reads, say so in "note".
+marked, or two with a mark each, "span1" and "span2" in place of "head" and "tail". Of one that finds
+answers, to a question and a context {"question", "answer", "start", "end", "score", "probability",
+"log_probability", "candidates": [{"text", "start", "end", "score", "probability", "log_probability"}]};
+where it was trained on unanswerable questions too, the answer may be "", and "null_probability" and
+"null_odds" stand beside it. Of a model that predicts tokens, the fillers of each [MASK] (or what its
+vocabulary calls the mask): {"text", "fills": [{"position", "candidates": [{"token", "probability"}]}],
+"filled"}. Positions are counted in characters from 0, ends are behind the last one; probabilities are the
+model's own over all tokens or labels, and special tokens are no candidates. An empty line, and one that is
+cut to what the model reads, say so in "note".
 
-The input is a text a line; for a model of pairs or choices its texts are separated by tabs. A .csv, .tsv
-or .jsonl file is a table: --text, --text_pair and --choices name its columns, and where they are not given
-they are those of the training data. A .jsonl file is read by a model of SuperGLUE as a file of its task, and
-answered example by example: each answer to a question, each entity that a query is filled with.
+The input is a text a line; for a model of pairs, choices or answers its texts are separated by tabs. A
+.csv, .tsv or .jsonl file is a table: --text, --text_pair and --choices name its columns, and where they are
+not given they are those of the training data. A .jsonl file is read by a model of SuperGLUE as a file of its
+task, and answered example by example: each answer to a question, each entity that a query is filled with.
 """
 
 from __future__ import annotations
@@ -44,10 +48,18 @@ _OUTPUT = absl_flags.DEFINE_string(
     "JSON lines; the file appears when it is whole; a name in .gz is compressed; - writes stdout.",
     required=True,
 )
-_TEXT = absl_flags.DEFINE_string("text", None, "Column of the text; stdin is then JSON lines.")
-_TEXT_PAIR = absl_flags.DEFINE_string("text_pair", None, "Column of the second text.")
+_TEXT = absl_flags.DEFINE_string(
+    "text", None, "Column of the text, or the question; stdin is then JSON lines."
+)
+_TEXT_PAIR = absl_flags.DEFINE_string("text_pair", None, "Column of the second text, or the context.")
 _CHOICES = absl_flags.DEFINE_list("choices", None, "Columns of the choices, separated by commas.")
-_TOP_K = absl_flags.DEFINE_integer("top_k", 5, "Candidates for each [MASK].", lower_bound=1)
+_TOP_K = absl_flags.DEFINE_integer("top_k", 5, "Candidates for each [MASK] or question.", lower_bound=1)
+_NULL_THRESHOLD = absl_flags.DEFINE_float(
+    "null_threshold",
+    None,
+    "Of a model that finds answers: null odds above which it says that there is none. Not given, it is what "
+    "the training found best.",
+)
 _BATCH_SIZE = absl_flags.DEFINE_integer("batch_size", 32, "Rows that are computed at once.", lower_bound=1)
 
 
@@ -108,7 +120,8 @@ def main() -> None:
     path = paths.to_read(_INPUT.value, "input")
     paths.check_to_write(_OUTPUT.value)
     source = load.read(_MODEL.value)
-    head = head_of(source, top_k=_TOP_K.value)
+    options = {"top_k": _TOP_K.value, "null_threshold": _NULL_THRESHOLD.value}
+    head = head_of(source, **options)
     given = tuple(column for column in (_TEXT.value, _TEXT_PAIR.value, *(_CHOICES.value or ())) if column)
     # A model of SuperGLUE knows how its own files are read, which may nest what is asked.
     own = not given and _INPUT.value.lower().endswith((".jsonl", ".jsonl.gz"))
@@ -118,7 +131,7 @@ def main() -> None:
         texts = superglue_data.inputs(benchmark, path)
     else:
         texts = _of_table(path, columns) if columns else _of_lines(path, head)
-    answers = predict(source, texts, top_k=_TOP_K.value, batch_size=_BATCH_SIZE.value)
+    answers = predict(source, texts, batch_size=_BATCH_SIZE.value, **options)
     jsonl.write(answers, _OUTPUT.value)
 
 

@@ -72,7 +72,8 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
         run.tokenizer.save(root / workdir_lib.TOKENIZER)
         labels = run.task.labels if run.task else ()
         workdir_lib.write(root / workdir_lib.MODEL, spec_lib.to_json(run.setup.model.spec, labels))
-        workdir_lib.write_facts(root, run.task.facts if run.task else {})
+        if run.task and not workdir_lib.has_saved(root):  # then what the best checkpoint told is there too
+            workdir_lib.write_facts(root, run.task.facts)
 
     # --- State
     mode = run.task.best_mode if run.task else "min"
@@ -137,6 +138,8 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                     window, pending = _checked(pending, window, checkpoints), None
                 began = time.monotonic()
                 checkpoints.save(step, state, metric)
+                if improved and run.task and jax.process_index() == 0:
+                    workdir_lib.write_facts(root, run.task.facts_of(latest))
                 log.pause(time.monotonic() - began)
             if leave and step < steps:
                 checkpoints.wait()
@@ -207,18 +210,18 @@ class Evaluator:
         a task's second and further evaluations the evaluation's name.
         """
         task = self._run.task
-        metrics, outputs = self._metrics(params, self._phase.eval)
+        metrics, outputs = self._metrics(params, self._phase.eval, "eval")
         if task:
             self._outputs = {"eval": outputs}
             metrics |= task.metrics("eval", outputs)
             for name, examples in task.evals.items():
                 if name == "eval":
                     continue
-                found, self._outputs[name] = self._metrics(params, examples)
+                found, self._outputs[name] = self._metrics(params, examples, name)
                 found |= task.metrics(name, self._outputs[name])
                 metrics |= {f"{name}_{key}": value for key, value in found.items()}
         if self._phase.general is not None:
-            general, _ = self._metrics(params, self._phase.general)
+            general, _ = self._metrics(params, self._phase.general, "general")
             metrics |= {f"general_{name}": value for name, value in general.items()}
         return metrics
 
@@ -227,28 +230,32 @@ class Evaluator:
         task = self._run.task
         if not task:
             return
-        tests = {name: self._metrics(params, examples)[1] for name, examples in task.tests.items()}
+        tests = {name: self._metrics(params, examples, name)[1] for name, examples in task.tests.items()}
         if jax.process_index() == 0:
             folder.mkdir(parents=True, exist_ok=True)
             for name, outputs in {**self._outputs, **tests}.items():
                 task.write_predictions(folder, name, outputs)
 
-    def _metrics(self, params: Any, examples: Any) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Returns the means over the examples, and the outputs that the setup names, (N, ...) each."""
+    def _metrics(
+        self, params: Any, examples: Any, name: str
+    ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """Returns the means over the examples, and what the task keeps of their outputs, (N, ...) each."""
         mesh, data, size = self._phase.setup.mesh, self._run.config.data, examples.batch_size
         rows = sharding.local_rows(size, mesh)
         total: step_lib.Sums | None = None
         collected: list[dict[str, np.ndarray]] = []
         number = examples.num_eval_batches()
-        for batch in pipeline.dataset(examples, 0, number, rows, data.workers, data.prefetch):
+        batches = pipeline.dataset(examples, 0, number, rows, data.workers, data.prefetch)
+        for step, batch in enumerate(batches):
             sums, outputs = self._step(params, sharding.to_devices(batch, size, mesh))
             total = step_lib.add(total, sums)
-            collected.append({name: _on_host(output) for name, output in outputs.items()})
+            host = {key: _on_host(output) for key, output in outputs.items()}
+            task = self._run.task
+            collected.append(task.condensed(name, step * size, host) if task else host)
         means = step_lib.means(total or {})
         loss = sum(o.weight * means[f"{o.name}_loss"] for o in self._phase.setup.objectives)
-        names = self._phase.setup.outputs
-        joined = {name: _joined([each[name] for each in collected]) for name in names}
-        return {"loss": loss, **means}, {name: x[: examples.num_examples] for name, x in joined.items()}
+        joined = {key: _joined([each[key] for each in collected]) for key in collected[0]}
+        return {"loss": loss, **means}, {key: x[: examples.num_examples] for key, x in joined.items()}
 
 
 def _sample(run: build.Run) -> dict[str, np.ndarray]:

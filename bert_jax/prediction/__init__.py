@@ -90,17 +90,20 @@ class Head(Protocol):
         ...
 
 
-def head_of(source: load.Source, *, top_k: int = 5) -> Head:
+def head_of(source: load.Source, *, top_k: int = 5, null_threshold: float | None = None) -> Head:
     """Returns what answers with a model.
 
     Args:
       source: the model.
-      top_k: candidates for each mask.
+      top_k: candidates for each mask, or to each question.
+      null_threshold: of a model that finds answers, the odds above which it says that there is none; None:
+        those that its training found best.
 
     Raises:
       ValueError: the model has no head that answers.
     """
-    from bert_jax.prediction import fill, relation, sequence, spans, tokens  # which need what is defined here
+    # They need what is defined here.
+    from bert_jax.prediction import answers, fill, relation, sequence, spans, tokens
 
     heads: dict[str, Callable[[], Head]] = {
         "classification": lambda: sequence.Classifier(source),
@@ -109,6 +112,7 @@ def head_of(source: load.Source, *, top_k: int = 5) -> Head:
         "tokens": lambda: tokens.Tagger(source),
         "relation": lambda: relation.Relater(source),
         "spans": lambda: spans.Spanner(source),
+        "answers": lambda: answers.Answerer(source, top_k, null_threshold),
         "fill": lambda: fill.Filler(source, top_k),
     }
     kind = source.facts.get("kind") or _kind(source)
@@ -126,6 +130,8 @@ def _kind(source: load.Source) -> str:
         return "regression" if spec.labels == 1 else "classification"
     if spec.token_labels:
         return "tokens"
+    if spec.has_span:
+        return "answers"
     if spec.has_mlm:
         return "fill"
     raise ValueError(
@@ -135,7 +141,12 @@ def _kind(source: load.Source) -> str:
 
 
 def predict(
-    source: load.Source, texts: Iterable[str | Sequence[str]], *, top_k: int = 5, batch_size: int = 32
+    source: load.Source,
+    texts: Iterable[str | Sequence[str]],
+    *,
+    top_k: int = 5,
+    batch_size: int = 32,
+    null_threshold: float | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields the answer to each text, in their order.
 
@@ -146,13 +157,13 @@ def predict(
       source: the model.
       texts: any number; memory does not grow with it. Several texts at once for a model of pairs or
         choices, in the order of its head's `columns`.
-      top_k: candidates for each mask.
+      top_k, null_threshold: as in `head_of`.
       batch_size: rows that are computed at once.
 
     Raises:
       ValueError: the model has no head that answers, gives NaN, or reads another number of texts.
     """
-    head = head_of(source, top_k=top_k)
+    head = head_of(source, top_k=top_k, null_threshold=null_threshold)
     compiled, params = jax.jit(head.outputs), jax.tree.map(jnp.asarray, source.params)
     given = (_checked(number, x, head) for number, x in enumerate(texts, 1))
     cut = 0

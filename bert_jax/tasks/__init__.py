@@ -20,6 +20,7 @@ FAMILIES = {
     **dict.fromkeys(config_tasks.OWN_DATA, "own"),
     **dict.fromkeys(config_tasks.TAGGING, "tagging"),
     "relation": "relation",
+    **dict.fromkeys(config_tasks.ANSWERS, "answers"),
 }
 
 
@@ -61,10 +62,24 @@ class Task:
 
         Args:
           name: which of `evals`.
-          outputs: (N, ...) of each of `outputs`, in the order of the examples. Where rows have their own
-            length, (N, S, ...), they are filled up with 0.
+          outputs: (N, ...) of each of `outputs`, or of what `condensed` makes of them, in the order of the
+            examples. Where rows have their own length, (N, S, ...), they are filled up with 0.
         """
         raise NotImplementedError
+
+    def condensed(self, name: str, first: int, outputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Returns what is kept of a batch's outputs until all are there: all of it, if they are small.
+
+        Args:
+          name: as in `metrics`.
+          first: number of the batch's first example; those from `num_examples` on are padding.
+          outputs: (B, ...) of each of `outputs`.
+        """
+        return outputs
+
+    def facts_of(self, metrics: Mapping[str, float]) -> Mapping[str, Any]:
+        """Returns `facts` with what only an evaluation tells: its metrics, those of the best checkpoint."""
+        return self.facts
 
     def write_predictions(self, folder: epath.Path, name: str, outputs: Mapping[str, np.ndarray]) -> None:
         """Writes what the trained model says of `evals` or `tests` `name`, at the end of a run.

@@ -36,18 +36,23 @@ class Sentence:
         return f"{self.file}, line {self.lines[place]}"
 
 
-def find(config: ConfigDict) -> tuple[epath.Path, epath.Path | None]:
-    """Returns the files of training and evaluation, the latter if there is one."""
+def find(config: ConfigDict, suffixes: tuple[str, ...] = ("",)) -> tuple[epath.Path, epath.Path | None]:
+    """Returns the files of training and evaluation, the latter if there is one.
+
+    Args:
+      config: the whole config.
+      suffixes: of a folder's files those whose names end so are looked at.
+    """
     path = epath.Path(config.data.path).expanduser()
     named = config.data.eval_path and epath.Path(config.data.eval_path).expanduser()
     if path.is_dir():
-        train = _file(path, _TRAIN, (), config.task.train_file, "task.train_file")
+        train = _file(path, _TRAIN, (), config.task.train_file, "task.train_file", suffixes)
         if train is None:
             raise TaskDataError(
                 f"{path} has no file with {_TRAIN[0]!r} in its name: name the training file by "
                 "task.train_file"
             )
-        held_out = named or _file(path, _EVAL, _TRAIN, config.task.eval_file, "task.eval_file")
+        held_out = named or _file(path, _EVAL, _TRAIN, config.task.eval_file, "task.eval_file", suffixes)
     else:
         train, held_out = path, named or None
         key = next((key for key in ("train_file", "eval_file") if config.task[key]), "")
@@ -62,8 +67,9 @@ def find(config: ConfigDict) -> tuple[epath.Path, epath.Path | None]:
 
 
 def _file(
-    folder: epath.Path, parts: Sequence[str], others: Sequence[str], named: str, key: str
-) -> epath.Path | None:
+    folder: epath.Path, parts: Sequence[str], others: Sequence[str], named: str, key: str,
+    suffixes: tuple[str, ...],
+) -> epath.Path | None:  # fmt: skip
     """Returns the file that is named, or the one whose name has one of the parts and none of the others."""
     if named:
         return folder / named
@@ -71,7 +77,8 @@ def _file(
     found = [
         file
         for file in there
-        if any(part in file.name.lower() for part in parts)
+        if file.name.lower().endswith(suffixes)
+        and any(part in file.name.lower() for part in parts)
         and not any(part in file.name.lower() for part in others)
     ]
     if len(found) > 1:

@@ -53,8 +53,15 @@ class Columns:
         return {"text": self.text, "text_pair": self.text_pair, "choices": list(self.choices)}
 
 
-def read(config: ConfigDict, columns: Columns) -> tuple[list[tables.Row], list[tables.Row] | None]:
+def read(
+    config: ConfigDict, columns: Columns, more: Sequence[str] = ()
+) -> tuple[list[tables.Row], list[tables.Row] | None]:
     """Returns the rows of the training data, and those of the evaluation where there is any.
+
+    Args:
+      config: the whole config.
+      columns: those that must be there.
+      more: those that are read too where they are there.
 
     Raises:
       ValueError: a file is missing or cannot be read, or lacks a column.
@@ -62,7 +69,7 @@ def read(config: ConfigDict, columns: Columns) -> tuple[list[tables.Row], list[t
     needed = (*columns.texts, columns.label)
     path = epath.Path(config.data.path).expanduser()
     if tables.is_tfds(config.data.path) and not tables.is_table(config.data.path):
-        return _of_tfds(config, needed)
+        return _of_tfds(config, needed, more)
     train = path
     found: epath.Path | None = None
     if path.is_dir():
@@ -99,12 +106,15 @@ def _file(
     return files[0] if files else None
 
 
-def _of_tfds(config: ConfigDict, needed: Sequence[str]) -> tuple[list[tables.Row], list[tables.Row] | None]:
+def _of_tfds(
+    config: ConfigDict, needed: Sequence[str], more: Sequence[str]
+) -> tuple[list[tables.Row], list[tables.Row] | None]:
     data = tables.Tfds(config.data.path, config.data.tfds_dir)
+    read = [*needed, *(name for name in more if name in data.features)]
     held_out = config.data.eval_path or next((name for name in _EVALS if name in data.splits), "")
-    train = data.rows(config.data.tfds_split, needed)
+    train = data.rows(config.data.tfds_split, read)
     names = data.classes(needed[-1]) if needed[-1] in data.features else None
-    splits = [train, data.rows(held_out, needed) if held_out else None]
+    splits = [train, data.rows(held_out, read) if held_out else None]
     if names is not None:
         splits = [rows and [_named(row, needed[-1], names) for row in rows] for rows in splits]
     return splits[0], splits[1]
