@@ -123,6 +123,8 @@ def complete(
     others = config.data.extend_vocab or config.data.tokenizer  # then the table is as long as they need
     # Pretraining may go on under another mask: an encoder's weights start a left-to-right model too.
     own = _OF_THE_RUN if config.task.name else (*_OF_THE_RUN, "mask")
+    if config.task.name == "seq2seq":
+        own = (*own, "mask")
     if config.task.name and config.model.pooling == "attention":
         own = (*own, "pooling")  # learnt by the task, whatever the model had
     if found is not None and found.init_from == config.init_from:
@@ -193,6 +195,11 @@ def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> 
         )
     tokenizer = tokenizers.load(config.data.tokenizer, config.data.lowercase, config.data.strip_accents)
     task = tasks.make(config, tokenizer)
+    if source is not None and task.heads.get("has_mlm") and not source.spec.has_mlm:
+        raise ConfigError(
+            f"init_from = {config.init_from!r} has no token head, by which task.name = "
+            f'"{config.task.name}" writes: name a masked, prefix or left-to-right language model'
+        )
     spec = spec_lib.from_config(
         config.model,
         vocab_size=tokenizer.vocab_size,

@@ -37,8 +37,8 @@ def default() -> ConfigDict:
     c.task = ConfigDict()
     # "" pretrains; a name fine-tunes: one of GLUE, "glue" for all of it, one of SuperGLUE (whose RTE is
     # "superglue_rte", since its files are not GLUE's), "superglue" for all of it, own data (below), "ner" or
-    # "tagging" (a tag for each word), "relation" (of two marked entities), or "squad" and with own tables
-    # "spans" (a question's answer is a part of a text).
+    # "tagging" (a tag for each word), "relation" (of two marked entities), "squad" and with own tables
+    # "spans" (a question's answer is a part of a text), or "seq2seq" (a text for a text).
     c.task.name = ""
     # Own data ("classification", "pairs", "regression", "choice"): names of columns in the files.
     c.task.text = ""  # the text; of a choice, what stands before each of the choices ("": nothing does)
@@ -48,6 +48,12 @@ def default() -> ConfigDict:
     # Names of the classes in the order of their numbers; (): those in the training data, sorted. Of a
     # choice, what the label column calls each; (): the columns' names, or numbers from 0.
     c.task.labels = ()
+    c.task.target = ""  # "seq2seq": the text that is to be written
+    c.task.max_target = 64  # most tokens of it, [SEP] included; the source has the rest of data.seq_len
+    c.task.beam_size = 1  # answers are searched for with so many beams; 1 is greedy
+    c.task.length_penalty = 0.0  # alpha: answers compare by log p / ((5 + length) / 6)^alpha
+    c.task.metric = "bleu"  # the result of a run of "seq2seq": "bleu", "chrf" or "exact_match"
+    c.task.bleu_tokenize = "13a"  # sacrebleu's tokenizer: "13a", "intl", "zh", "char" or "none"
     c.task.train_file = ""  # file in data.path, where it is not the usual one
     c.task.eval_file = ""  # the same of the evaluation
     c.task.l2 = 0.0  # lambda of the penalty lambda * sum(w^2) / 2 on all decayed weights

@@ -15,7 +15,7 @@ SUITES = ("glue", "superglue")  # all tasks of a benchmark, one after the other
 OWN_DATA = ("classification", "pairs", "regression", "choice")
 TAGGING = ("ner", "tagging")
 ANSWERS = ("squad", "spans")
-NAMES = (*SUITES, *GLUE, *SUPERGLUE, *OWN_DATA, *TAGGING, "relation", *ANSWERS)
+NAMES = (*SUITES, *GLUE, *SUPERGLUE, *OWN_DATA, *TAGGING, "relation", *ANSWERS, "seq2seq")
 TOKEN_HEADS = ("linear", "crf", "bilstm", "bilstm_crf")
 RELATION_HEADS = ("entities", "pooled")
 
@@ -29,6 +29,7 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
         *(_of_tagging(c) if name in TAGGING else ()),
         *(_of_relations(c) if name == "relation" else ()),
         *(_of_answers(c) if name in ANSWERS else ()),
+        *(_of_texts_to_texts(c) if name == "seq2seq" else _without_target(c)),
         (
             head not in ("", *_heads(name)),
             f'task.head = "{head}": of task.name = "{name}" it must be '
@@ -159,6 +160,45 @@ def _of_answers(c: ConfigDict) -> list[tuple[Any, str]]:
             "common; lower one of the first two",
         ),
     ]
+
+
+def _of_texts_to_texts(c: ConfigDict) -> list[tuple[Any, str]]:
+    t, m, room = c.task, c.model, c.data.seq_len - c.task.max_target
+    return [
+        *(
+            (not t[key], f'task.name = "{t.name}" needs task.{key}, the column of the text that is {what}')
+            for key, what in (("text", "read"), ("target", "to be written"))
+        ),
+        *(
+            (t[key], f'task.{key} is for other data: task.name = "{t.name}" reads task.text and task.target')
+            for key in ("text_pair", "choices", "label", "labels")
+        ),
+        _one_evaluation(c),
+        (
+            m.kind == "tta",
+            f'model.kind = "tta" has another mask than task.name = "{t.name}", under which a text is read '
+            'whole and its answer from left to right: set model.kind = "encoder"',
+        ),
+        (
+            m.mask != "prefix",
+            f'model.mask = "{m.mask}", and task.name = "{t.name}" writes from left to right after a source '
+            'that is read whole: set model.mask = "prefix"',
+        ),
+        (
+            m.attention != "dot",
+            f'model.attention = "{m.attention}" has no keys to keep while an answer is written: set "dot"',
+        ),
+        (
+            room < 8,
+            f"data.seq_len = {c.data.seq_len} has room for {room} tokens beside task.max_target = "
+            f"{t.max_target}, and a source needs 8: make data.seq_len longer, or task.max_target shorter",
+        ),
+    ]
+
+
+def _without_target(c: ConfigDict) -> list[tuple[Any, str]]:
+    t = c.task
+    return [(t.target, f'task.target = "{t.target}" is for task.name = "seq2seq", not for "{t.name}"')]
 
 
 def _of_benchmarks(c: ConfigDict) -> list[tuple[Any, str]]:

@@ -11,9 +11,12 @@ answers, to a question and a context {"question", "answer", "start", "end", "sco
 where it was trained on unanswerable questions too, the answer may be "", and "null_probability" and
 "null_odds" stand beside it. Of a model that predicts tokens, the fillers of each [MASK] (or what its
 vocabulary calls the mask): {"text", "fills": [{"position", "candidates": [{"token", "probability"}]}],
-"filled"}. Positions are counted in characters from 0, ends are behind the last one; probabilities are the
-model's own over all tokens or labels, and special tokens are no candidates. An empty line, and one that is
-cut to what the model reads, say so in "note".
+"filled"}. Of one that writes a text for a text, {"text", "output", "log_prob", "ended"}, searched for as in
+its training's evaluation where no flag says otherwise; an answer that was cut has not ended.
+
+Positions are counted in characters from 0, ends are behind the last one; probabilities are the model's own
+over all tokens or labels, and special tokens are no candidates. An empty line, and one that is cut to what
+the model reads, say so in "note".
 
 The input is a text a line; for a model of pairs, choices or answers its texts are separated by tabs. A
 .csv, .tsv or .jsonl file is a table: --text, --text_pair and --choices name its columns, and where they are
@@ -61,6 +64,15 @@ _NULL_THRESHOLD = absl_flags.DEFINE_float(
     "the training found best.",
 )
 _BATCH_SIZE = absl_flags.DEFINE_integer("batch_size", 32, "Rows that are computed at once.", lower_bound=1)
+_BEAM_SIZE = absl_flags.DEFINE_integer("beam_size", None, "Beams of a model that writes; 1 is greedy.", 1, 64)
+_LENGTH_PENALTY = absl_flags.DEFINE_float("length_penalty", None, "Of its answers' comparison.", 0.0)
+_MAX_TARGET = absl_flags.DEFINE_integer("max_target", None, "Most tokens of its answer, with the end's.", 2)
+
+
+def _search() -> dict[str, float]:
+    """Returns what the flags say of the search for answers."""
+    given = (_BEAM_SIZE, _LENGTH_PENALTY, _MAX_TARGET)
+    return {flag.name: flag.value for flag in given if flag.value is not None}
 
 
 def _columns(name: str, given: tuple[str, ...], source: load.Source, head: Head) -> tuple[str, ...]:
@@ -120,7 +132,7 @@ def main() -> None:
     path = paths.to_read(_INPUT.value, "input")
     paths.check_to_write(_OUTPUT.value)
     source = load.read(_MODEL.value)
-    options = {"top_k": _TOP_K.value, "null_threshold": _NULL_THRESHOLD.value}
+    options = {"top_k": _TOP_K.value, "null_threshold": _NULL_THRESHOLD.value, "search": _search()}
     head = head_of(source, **options)
     given = tuple(column for column in (_TEXT.value, _TEXT_PAIR.value, *(_CHOICES.value or ())) if column)
     # A model of SuperGLUE knows how its own files are read, which may nest what is asked.

@@ -175,6 +175,15 @@ def make_eval_step(setup: Setup) -> Callable[[Any, Batch], tuple[Sums, dict[str,
     return _compiled(setup, step, donate=False)
 
 
+def make_generate_step(setup: Setup, generate: Callable[..., Any]) -> Callable[[Any, Batch], Any]:
+    """Returns `generate(model, params, batch)` of a task, compiled, of parameters and a batch."""
+
+    def step(params: Any, batch: Batch, teacher_params: Any) -> Any:
+        return generate(setup.model, params, batch)
+
+    return _compiled(setup, step, donate=False)
+
+
 def add(total: Sums | None, sums: Sums) -> Sums:
     """Returns the sums of two batches, host numbers in float64."""
     host = jax.tree.map(lambda x: np.float64(x), jax.device_get(sums))

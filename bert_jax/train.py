@@ -125,6 +125,8 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                     window, pending = _checked(pending, window, checkpoints), None
                 began = time.monotonic()
                 latest = evaluator(state.params)
+                if step == steps:
+                    latest |= evaluator.generated(state.params)
                 if phase is run.phases[-1]:  # losses over rows of other lengths are no comparison
                     metric = latest[run.task.metric if run.task else "loss"]
                     improved = best is None or (metric > best if mode == "max" else metric < best)
@@ -149,7 +151,7 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                 sys.exit(128 + leave)
         if start == steps:
             evaluator = Evaluator(run, run.phases[-1])
-            latest = evaluator(state.params)
+            latest = evaluator(state.params) | evaluator.generated(state.params)
         evaluator.write_predictions(root / workdir_lib.PREDICTIONS, state.params)
         checkpoints.wait()
         seconds = log.seconds()
@@ -188,7 +190,8 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     if restored is None:
         raise FileNotFoundError(f"{root} holds no checkpoint to evaluate: train first")
     step, state = restored
-    metrics = Evaluator(run, run.phase_of(step))(state.params)
+    evaluator = Evaluator(run, run.phase_of(step))
+    metrics = evaluator(state.params) | evaluator.generated(state.params)
     if jax.process_index() == 0:
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items())
         logging.info("eval of step %d: %s", step, shown)
@@ -225,8 +228,27 @@ class Evaluator:
             metrics |= {f"general_{name}": value for name, value in general.items()}
         return metrics
 
+    def generated(self, params: Any) -> dict[str, float]:
+        """Returns the metrics of what the task's model writes, which takes longer than one pass a row."""
+        task = self._run.task
+        metrics: dict[str, float] = {}
+        for name, examples in task.sources.items() if task else ():
+            generate = step_lib.make_generate_step(self._phase.setup, task.generate)
+            collected = [
+                {key: _on_host(x) for key, x in generate(params, batch).items()}
+                for batch in self._batches(examples)
+            ]
+            outputs = {
+                key: _joined([each[key] for each in collected])[: examples.num_examples]
+                for key in collected[0]
+            }
+            self._outputs[name] = outputs
+            found = task.generated_metrics(name, outputs)
+            metrics |= found if name == "eval" else {f"{name}_{key}": value for key, value in found.items()}
+        return metrics
+
     def write_predictions(self, folder: epath.Path, params: Any) -> None:
-        """Writes what the task says of the last call's outputs, and of those of its tests."""
+        """Writes what the task says of the last calls' outputs, and of those of its tests."""
         task = self._run.task
         if not task:
             return
@@ -240,22 +262,25 @@ class Evaluator:
         self, params: Any, examples: Any, name: str
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Returns the means over the examples, and what the task keeps of their outputs, (N, ...) each."""
-        mesh, data, size = self._phase.setup.mesh, self._run.config.data, examples.batch_size
-        rows = sharding.local_rows(size, mesh)
         total: step_lib.Sums | None = None
         collected: list[dict[str, np.ndarray]] = []
-        number = examples.num_eval_batches()
-        batches = pipeline.dataset(examples, 0, number, rows, data.workers, data.prefetch)
-        for step, batch in enumerate(batches):
-            sums, outputs = self._step(params, sharding.to_devices(batch, size, mesh))
+        for step, batch in enumerate(self._batches(examples)):
+            sums, outputs = self._step(params, batch)
             total = step_lib.add(total, sums)
             host = {key: _on_host(output) for key, output in outputs.items()}
             task = self._run.task
-            collected.append(task.condensed(name, step * size, host) if task else host)
+            collected.append(task.condensed(name, step * examples.batch_size, host) if task else host)
         means = step_lib.means(total or {})
         loss = sum(o.weight * means[f"{o.name}_loss"] for o in self._phase.setup.objectives)
         joined = {key: _joined([each[key] for each in collected]) for key in collected[0]}
         return {"loss": loss, **means}, {key: x[: examples.num_examples] for key, x in joined.items()}
+
+    def _batches(self, examples: Any) -> Iterator[dict[str, jax.Array]]:
+        """Yields all examples once, on the devices."""
+        mesh, data, size = self._phase.setup.mesh, self._run.config.data, examples.batch_size
+        rows, number = sharding.local_rows(size, mesh), examples.num_eval_batches()
+        for batch in pipeline.dataset(examples, 0, number, rows, data.workers, data.prefetch):
+            yield sharding.to_devices(batch, size, mesh)
 
 
 def _sample(run: build.Run) -> dict[str, np.ndarray]:
@@ -345,7 +370,7 @@ def _rates(
 def _result(
     run: build.Run, metrics: dict[str, float], start: dict[str, float], seconds: float
 ) -> dict[str, Any]:
-    metric = run.task.metric if run.task else "loss"
+    metric = (run.task.result or run.task.metric) if run.task else "loss"
     return {
         "task": run.config.task.name or "pretraining",
         "metric": metric,

@@ -53,7 +53,10 @@ def write(
 
 def _front(spec: ModelSpec, written: tuple[Family, str] | None) -> str:
     lines = [f"library_name: {'bert_jax' if written is None else 'transformers'}"]
-    lines += [f"pipeline_tag: {task}" for field, task in _TASKS.items() if getattr(spec, field)][:1]
+    if spec.has_mlm and spec.mask != "full":
+        lines.append("pipeline_tag: text-generation")
+    else:
+        lines += [f"pipeline_tag: {task}" for field, task in _TASKS.items() if getattr(spec, field)][:1]
     return "\n".join(["---", *lines, "---", ""])
 
 

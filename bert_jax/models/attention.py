@@ -145,6 +145,7 @@ class Attention(nn.Module):
             if rotary is not None:
                 query = positions.rotate(query, query_rotary or rotary, spec.rope_layout)
                 key = positions.rotate(key, rotary, spec.rope_layout)
+            key, value = self._with_earlier(key, value)
             weights = attention_weights(query, key, visible)
         else:
             weights = self._of_places(visible)
@@ -152,6 +153,31 @@ class Attention(nn.Module):
         weights = Dropout(spec.attention_dropout, name="dropout")(weights.astype(spec.dtype), train)
         mixed = jnp.einsum("BHST,BTHK->BSHK", weights, value)
         return _Projection(spec, out=True, name="out")(mixed)
+
+    def _with_earlier(self, key: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns keys and values behind those of earlier calls, where the collection "cache" keeps them.
+
+        The first call that asks for the collection fills it; whoever goes on from there makes room in it, and
+        each further call writes behind what is there.
+
+        Args:
+          key, value: (B, S, H, K) of this call.
+
+        Returns:
+          The same, or (B, T, H, K) with room for all.
+        """
+        if self.is_initializing() or not self.is_mutable_collection("cache"):
+            return key, value
+        is_first = not self.has_variable("cache", "keys")
+        keys = self.variable("cache", "keys", lambda: key)
+        values = self.variable("cache", "values", lambda: value)
+        length = self.variable("cache", "length", lambda: jnp.array(0, jnp.int32))
+        at, length.value = length.value, length.value + key.shape[1]
+        if is_first:
+            return key, value
+        keys.value = jax.lax.dynamic_update_slice_in_dim(keys.value, key, at, axis=1)
+        values.value = jax.lax.dynamic_update_slice_in_dim(values.value, value, at, axis=1)
+        return keys.value, values.value
 
     def _of_places(self, visible: jax.Array) -> jax.Array:
         """Returns the (B, H, S, S) weights of the Synthesizer's "random" form (Tay et al. 2020, 3.2).

@@ -190,6 +190,32 @@ class Encoder(nn.Module):
         x = self._stack(stream, memory, views, train)
         return x if self.final_norm is None else self.final_norm(x)
 
+    def next_states(
+        self,
+        tokens: jax.Array,
+        positions: jax.Array,
+        type_ids: jax.Array,
+        visible: jax.Array,
+        nearby: jax.Array | None,
+    ) -> jax.Array:
+        """Returns the (B, M, D) states of tokens that follow those whose keys the collection "cache" keeps.
+
+        Args:
+          tokens, positions, type_ids: (B, M) int32.
+          visible: (B, 1, M, T) bool, what they see of all that has room there, in global layers.
+          nearby: the same in local layers, where there are any.
+        """
+
+        def view(visible: jax.Array, theta: float) -> View:
+            return visible, self._rotary(positions, theta), None
+
+        views = (
+            view(visible, self.spec.rope_theta),
+            None if nearby is None else view(nearby, self.spec.local_rope_theta),
+        )
+        x = self._stack(self._entered(self.embed(tokens, positions, type_ids), False), None, views, False)
+        return x if self.final_norm is None else self.final_norm(x)
+
     def _entered(self, embedded: jax.Array, train: bool) -> jax.Array:
         """Returns (B, S, E) embeddings as the layers take them: with dropout, and of their width D."""
         embedded = self.embedding_dropout(embedded, train)
@@ -199,17 +225,16 @@ class Encoder(nn.Module):
 
     def _views(self, mask: Mask, positions: jax.Array) -> Views:
         spec = self.spec
-
-        def table(theta: float) -> Rotary:
-            if spec.position != "rotary":
-                return None
-            return position_lib.rotary_table(positions, spec.head_size, theta)
-
-        everywhere = attention.dense(mask), table(spec.rope_theta), None
+        everywhere = attention.dense(mask), self._rotary(positions, spec.rope_theta), None
         if not spec.local_window:
             return everywhere, None
         nearby = mask.replace(window=spec.local_window)
-        return everywhere, (attention.dense(nearby), table(spec.local_rope_theta), None)
+        return everywhere, (attention.dense(nearby), self._rotary(positions, spec.local_rope_theta), None)
+
+    def _rotary(self, positions: jax.Array, theta: float) -> Rotary:
+        if self.spec.position != "rotary":
+            return None
+        return position_lib.rotary_table(positions, self.spec.head_size, theta)
 
     @nn.compact
     def _stack(self, stream: jax.Array, memory: jax.Array | None, views: Views, train: bool) -> jax.Array:
@@ -222,7 +247,7 @@ class Encoder(nn.Module):
         # that a checkpoint and its numbers are the same either way.
         stack = nn.scan(
             layer,
-            variable_axes={"attention": 0} if spec.share_layers else {"params": 0, "attention": 0},
+            variable_axes={"attention": 0, "cache": 0, **({} if spec.share_layers else {"params": 0})},
             variable_broadcast="params" if spec.share_layers else False,
             split_rngs={"params": not spec.share_layers, "dropout": True},
             in_axes=(0, nn.broadcast, nn.broadcast),

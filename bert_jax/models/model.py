@@ -104,6 +104,19 @@ class Model(nn.Module):
             batch.get("prefix"),
         )
 
+    def next_states(
+        self, batch: Mapping[str, jax.Array], visible: jax.Array, nearby: jax.Array | None
+    ) -> jax.Array:
+        """Returns the (B, M, D) states of tokens that follow those in the collection "cache".
+
+        Args:
+          batch: `tokens`, `positions` and `type_ids`, (B, M) int32.
+          visible, nearby: as in `Encoder.next_states`.
+        """
+        return self.encoder.next_states(
+            batch["tokens"], batch["positions"], batch["type_ids"], visible, nearby
+        )
+
     def token_logits(self, hidden: jax.Array) -> jax.Array:
         """Returns (B, M, V) float32 logits of (B, M, D) hidden states."""
         return self.token_head(hidden, self.encoder.word)

@@ -90,7 +90,13 @@ class Head(Protocol):
         ...
 
 
-def head_of(source: load.Source, *, top_k: int = 5, null_threshold: float | None = None) -> Head:
+def head_of(
+    source: load.Source,
+    *,
+    top_k: int = 5,
+    null_threshold: float | None = None,
+    search: Mapping[str, Any] | None = None,
+) -> Head:
     """Returns what answers with a model.
 
     Args:
@@ -98,12 +104,14 @@ def head_of(source: load.Source, *, top_k: int = 5, null_threshold: float | None
       top_k: candidates for each mask, or to each question.
       null_threshold: of a model that finds answers, the odds above which it says that there is none; None:
         those that its training found best.
+      search: "beam_size", "length_penalty" and "max_target" of a model that writes; what is not there is as
+        in the evaluation of its training.
 
     Raises:
-      ValueError: the model has no head that answers.
+      ValueError: the model has no head that answers, or `search` is for a model of another kind.
     """
     # They need what is defined here.
-    from bert_jax.prediction import answers, fill, relation, sequence, spans, tokens
+    from bert_jax.prediction import answers, fill, relation, seq2seq, sequence, spans, tokens
 
     heads: dict[str, Callable[[], Head]] = {
         "classification": lambda: sequence.Classifier(source),
@@ -113,6 +121,7 @@ def head_of(source: load.Source, *, top_k: int = 5, null_threshold: float | None
         "relation": lambda: relation.Relater(source),
         "spans": lambda: spans.Spanner(source),
         "answers": lambda: answers.Answerer(source, top_k, null_threshold),
+        "seq2seq": lambda: seq2seq.Writer(source, search or {}),
         "fill": lambda: fill.Filler(source, top_k),
     }
     kind = source.facts.get("kind") or _kind(source)
@@ -121,6 +130,8 @@ def head_of(source: load.Source, *, top_k: int = 5, null_threshold: float | None
             f"the model is of the kind {kind!r}, and answers are made by {', '.join(heads)}: it was "
             "fine-tuned by another version of this program"
         )
+    if search and kind != "seq2seq":
+        raise ValueError(f"{', '.join(search)}: the model is of the kind {kind!r}, and does not write texts")
     return heads[kind]()
 
 
@@ -147,6 +158,7 @@ def predict(
     top_k: int = 5,
     batch_size: int = 32,
     null_threshold: float | None = None,
+    search: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields the answer to each text, in their order.
 
@@ -157,13 +169,13 @@ def predict(
       source: the model.
       texts: any number; memory does not grow with it. Several texts at once for a model of pairs or
         choices, in the order of its head's `columns`.
-      top_k, null_threshold: as in `head_of`.
-      batch_size: rows that are computed at once.
+      top_k, null_threshold, search: as in `head_of`.
+      batch_size: rows that are computed at once; of a model that writes, times its beams.
 
     Raises:
       ValueError: the model has no head that answers, gives NaN, or reads another number of texts.
     """
-    head = head_of(source, top_k=top_k, null_threshold=null_threshold)
+    head = head_of(source, top_k=top_k, null_threshold=null_threshold, search=search)
     compiled, params = jax.jit(head.outputs), jax.tree.map(jnp.asarray, source.params)
     given = (_checked(number, x, head) for number, x in enumerate(texts, 1))
     cut = 0

@@ -21,6 +21,7 @@ FAMILIES = {
     **dict.fromkeys(config_tasks.TAGGING, "tagging"),
     "relation": "relation",
     **dict.fromkeys(config_tasks.ANSWERS, "answers"),
+    "seq2seq": "seq2seq",
 }
 
 
@@ -42,6 +43,9 @@ class Task:
       tests: examples without labels, of which only predictions are written.
       objective: of `bert_jax.objectives`.
       outputs: names of the model's outputs that `metrics` needs.
+      sources: examples to which the model writes an answer by `generate`, once, at the end of a run; their
+        names are among `evals`.
+      result: the key of `generated_metrics` that is a run's result; "": it is `metric`.
       facts: what `bert_jax.predict` must know beside the labels, in JSON values: "kind", by which it
         chooses how to answer, "seq_len", by which it cuts as was done here, and what else the kind needs.
     """
@@ -55,6 +59,8 @@ class Task:
     tests: Mapping[str, Examples] = {}
     objective: Any
     outputs: tuple[str, ...] = ("logits",)
+    sources: Mapping[str, Examples] = {}
+    result: str = ""
     facts: Mapping[str, Any] = {}
 
     def metrics(self, name: str, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -86,8 +92,16 @@ class Task:
 
         Args:
           folder: it is there.
-          name, outputs: as in `metrics`.
+          name, outputs: as in `metrics`; what `generate` gave for `sources`.
         """
+
+    def generate(self, model: Any, params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the answers, (B, ...) each, to a batch of `sources`; it is compiled."""
+        raise NotImplementedError
+
+    def generated_metrics(self, name: str, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Returns the metrics of what `generate` gave for all `sources` of a name, (N, ...) each."""
+        raise NotImplementedError
 
 
 def make(config: ConfigDict, tokenizer: Any) -> Task:
