@@ -42,7 +42,7 @@ LONG = 1 << 12  # characters after which a line that ends a sentence ends its pa
 LONGEST = 1 << 16  # most characters of a paragraph
 
 _MARKDOWN = (".md", ".markdown")
-_TEXT = (".txt", ".text", *_MARKDOWN)
+TEXT = (".txt", ".text", *_MARKDOWN)
 _JSONL = (".jsonl", ".ndjson", ".json")
 _CHUNK = 1 << 18  # bytes hashed at a time
 
@@ -102,7 +102,7 @@ def fingerprint(config: ConfigDict) -> tuple[str, int]:
         if key == "data.path" and data.source == "embedded":
             found, root = [epath.Path(embedded_file(data.cache_dir))], ""
         elif path:
-            suffixes = _JSONL if data.source == "jsonl" else _TEXT
+            suffixes = _JSONL if data.source == "jsonl" else TEXT
             found, root = files.find(path, suffixes, key), path
         else:
             continue
@@ -147,7 +147,7 @@ def _text(path: str, marker: str, key: str) -> Iterator[Paragraph]:
         starts = re.compile(marker).search if marker else None
     except re.error as error:
         raise CorpusError(f"data.document_marker = {marker!r} is no regular expression: {error}") from error
-    for file in files.find(path, _TEXT, key):
+    for file in files.find(path, TEXT, key):
         name = file.name.lower().removesuffix(".gz")
         lines: Iterator[str] = (line for _, line in files.lines(file, longest=LONGEST))
         new = True
