@@ -169,19 +169,25 @@ def _read_teacher(config: ConfigDict) -> load.Source:
     return teacher
 
 
-def build(config: ConfigDict, source: load.Source | None, teacher: load.Source | None = None) -> Run:
+def build(
+    config: ConfigDict,
+    source: load.Source | None,
+    teacher: load.Source | None = None,
+    mesh: Mesh | None = None,
+) -> Run:
     """Reads or prepares the data and makes the step's parts.
 
     Args:
       config: complete.
       source: the weights that the run starts from.
       teacher: the model that it is distilled from.
+      mesh: where it is to run; None: on all devices that there are, as `config.mesh` lays them out.
 
     Raises:
       ValueError: data, tokenizer, model or mesh do not fit each other; the message names the key.
     """
     config_lib.validate(config)
-    mesh = sharding.make_mesh(config.mesh)
+    mesh = sharding.make_mesh(config.mesh) if mesh is None else mesh
     if config.task.name:
         return _fine_tuning(config, mesh, source)
     return _pretraining(config, mesh, source, teacher)

@@ -49,25 +49,38 @@ def train_step(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> 
 
 
 def forward(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> float:
-    """Returns the FLOPs of one pass, for `train_step`'s arguments. A local layer's window counts only."""
-    generator = forward(spec.generator, rows, seq_len, predictions) if spec.has_generator else 0.0
+    """Returns the FLOPs of one pass, for `train_step`'s arguments."""
+    return sum(parts(spec, rows, seq_len, predictions).values())
+
+
+def parts(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> dict[str, float]:
+    """Returns the FLOPs of one pass by part: `projections` and `attention` (scores and mixture; a local
+    layer's window counts only), `feed_forward`, `head` over the vocabulary, and what else there is."""
     d, e, f = spec.hidden_size, spec.embedded_size, spec.feed_forward_size
-    projections = 8 if spec.attention == "dot" else 4  # query, key, value, output; or the last two
-    layer = projections * d * d + (6 if spec.gated else 4) * d * f
-    products = 4 if spec.attention == "dot" else 2  # scores and mixture
+    tokens = rows * seq_len
     seen = seq_len * spec.layers
     if spec.local_window:
         whole = -(-spec.layers // spec.global_every)
         seen = seq_len * whole + min(seq_len, spec.local_window + 1) * (spec.layers - whole)
-    tokens = spec.layers * layer + products * seen * d
-    tokens += 2 * e * d if e != d else 0
-    tokens += 2 * d * d if spec.has_rtd else 0
-    head = 0
+    # Query, key, value, output; or the last two. Scores and mixture; or the latter.
+    projections, products = (8, 4) if spec.attention == "dot" else (4, 2)
+    found = {
+        "projections": tokens * spec.layers * projections * d * d,
+        "attention": tokens * products * seen * d,
+        "feed_forward": tokens * spec.layers * (6 if spec.gated else 4) * d * f,
+        "embedding": tokens * (2 * e * d if e != d else 0),
+        "head": 0.0,
+    }
+    if spec.has_rtd:
+        found["discriminator"] = tokens * 2 * d * d
     if spec.has_mlm:
         head = 2 * d * e + 2 * e * spec.padded_vocab_size
         if spec.mlm_head == "plain":
             head = 2 * d * spec.padded_vocab_size
-    return generator + rows * (seq_len * tokens + predictions * head)
+        found["head"] = rows * predictions * head
+    if spec.has_generator:
+        found["generator"] = forward(spec.generator, rows, seq_len, predictions)
+    return {name: float(value) for name, value in found.items()}
 
 
 @functools.cache

@@ -6,6 +6,7 @@ step is ordinary code on global arrays under `jit`; the compiler adds the commun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -26,18 +27,20 @@ RULES = (
 )
 _UNSHARED = ("sequence", "activation", "norm", "head_size", "layers", "positions", "segments", "labels",
              "embed_out", "embedding")  # fmt: skip
+AXES = ("data", "fsdp", "tensor")
 
 
-def make_mesh(config: ConfigDict) -> Mesh:
+def make_mesh(config: ConfigDict, on: Sequence[Any] | None = None) -> Mesh:
     """Returns the (data, fsdp, tensor) mesh over all devices.
 
     Args:
       config: `config.mesh`; data = -1 takes all devices that fsdp and tensor leave.
+      on: devices of a machine that is not there; None: those that are.
 
     Raises:
       ValueError: the axes do not multiply to the number of devices.
     """
-    devices = jax.device_count()
+    devices = jax.device_count() if on is None else len(on)
     shared = config.fsdp * config.tensor
     data = config.data if config.data > 0 else devices // shared
     if data * shared != devices or data < 1:
@@ -46,7 +49,7 @@ def make_mesh(config: ConfigDict) -> Mesh:
             f"do not make up the {devices} devices that there are: their product must be {devices}"
         )
     return jax.make_mesh(
-        (data, config.fsdp, config.tensor), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3
+        (data, config.fsdp, config.tensor), AXES, axis_types=(AxisType.Auto,) * 3, devices=on
     )
 
 

@@ -1,0 +1,256 @@
+"""Compiles the real train step for a topology, and says what it needs and how long it would take."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from ml_collections import ConfigDict
+
+from bert_jax import build, flops, sharding
+from bert_jax import config as config_lib
+from bert_jax import step as step_lib
+from bert_jax.config import ConfigError
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.planning import collectives
+from bert_jax.planning.machines import Chip
+
+_OF = re.compile(r"Used ([\d.]+)([KMGT]) of")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What the compiler says of one phase's step; bytes and times are of one device.
+
+    Attributes:
+      fits: whether it does.
+      memory: bytes by kind: `parameters`, `optimizer`, `batch`, `temporaries`, `code`, and their `total`;
+        what did not fit has the compiler's total alone.
+      compile_seconds: how long it took.
+      collectives: by kind, their `count` and `bytes` in a step.
+    """
+
+    fits: bool
+    memory: dict[str, int]
+    compile_seconds: float
+    collectives: dict[str, dict[str, float]]
+
+
+class Planner:
+    """Plans of one config, for one topology; batch sizes and ways of recomputing can be tried in turn.
+
+    The text is made up, since no plan depends on it: words of a vocabulary of the config's size.
+    """
+
+    def __init__(self, config: ConfigDict, devices: Sequence[Any], chip: Chip) -> None:
+        """Checks the config and makes the text.
+
+        Args:
+          config: of a pretraining.
+          devices: of `machines.devices`.
+          chip: what each of them is.
+
+        Raises:
+          ConfigError: it is of a task, or needs a teacher.
+        """
+        if config.task.name or config.objective.distill.weight:
+            what = "task.name" if config.task.name else "objective.distill.weight"
+            raise ConfigError(f"{what} is set, and plans are of pretraining without a teacher: leave it out")
+        self._folder = tempfile.TemporaryDirectory()
+        self._config = _with_made_text(config, pathlib.Path(self._folder.name))
+        self._devices, self._chip = devices, chip
+        self.mesh = sharding.make_mesh(self._config.mesh, devices)
+
+    def __enter__(self) -> Planner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def run(self, **changes: Any) -> build.Run:
+        """Returns the run of the config with some keys changed, as `model__remat`."""
+        config = self._config.copy_and_resolve_references()
+        for key, value in changes.items():
+            group, _, leaf = key.partition("__")
+            config[group][leaf] = value
+            if key == "train__batch_size" and config.train.phases:
+                config.train.phases = tuple((phase[0], phase[1]) for phase in config.train.phases)
+        return build.build(config, None, mesh=self.mesh)
+
+    def compile(self, phase: build.Phase, run: build.Run) -> Compiled:
+        """Compiles a phase's step."""
+        size = phase.train.batch_size
+        row = phase.train.batch(0, np.arange(1))
+        by_rows = sharding.by_rows(self.mesh)
+        batch = {
+            name: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype, sharding=by_rows)
+            for name, x in row.items()
+        }
+        state = step_lib.abstract_state(phase.setup, batch, run.config.seed)
+        parts = {
+            "parameters": _bytes(state.params),
+            "optimizer": _bytes(state.opt_state),
+            "batch": _bytes(batch),
+        }
+        lowered = step_lib.make_train_step(phase.setup).lower(state, batch)
+        start = time.monotonic()
+        try:
+            compiled = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            used = _OF.search(str(error))
+            if "RESOURCE_EXHAUSTED" not in str(error) or not used:
+                raise
+            total = int(float(used[1]) * _UNITS[used[2]])
+            return Compiled(False, {**parts, "total": total}, time.monotonic() - start, {})
+        taken, stats = time.monotonic() - start, compiled.memory_analysis()
+        rest = stats.output_size_in_bytes - stats.alias_size_in_bytes  # what the state's place does not take
+        memory = {
+            **parts,
+            "temporaries": stats.temp_size_in_bytes + rest,
+            "code": stats.generated_code_size_in_bytes,
+        }
+        memory["total"] = (
+            stats.argument_size_in_bytes + memory["temporaries"] + stats.generated_code_size_in_bytes
+        )
+        fits = memory["total"] <= self._chip.memory
+        return Compiled(fits, memory, taken, collectives.of(compiled.as_text(), len(self._devices)))
+
+    def plan(self, **changes: Any) -> dict[str, Any]:
+        """Returns the plan of the config with some keys changed, in JSON values: of all, and each phase."""
+        run = self.run(**changes)
+        phases = [self._of_phase(phase, run) for phase in run.phases]
+        params = step_lib.abstract_state(run.setup, _sample(run), run.config.seed).params
+        return {
+            "fits": all(phase["fits"] for phase in phases),
+            "devices": len(self._devices),
+            "device": self._devices[0].device_kind,
+            "mesh": dict(zip(self.mesh.axis_names, self.mesh.devices.shape, strict=True)),
+            "parameters": sum(x.size for x in jax.tree.leaves(params)),
+            "phases": phases,
+        }
+
+    def _of_phase(self, phase: build.Phase, run: build.Run) -> dict[str, Any]:
+        found, spec = self.compile(phase, run), phase.setup.model.spec
+        size, count = phase.train.batch_size, len(self._devices)
+        length = phase.train.batch(0, np.arange(1))["tokens"].shape[-1]
+        capacity = sum(getattr(goal, "capacity", 0) for goal in phase.setup.objectives)
+        parts = {name: 3 * x for name, x in flops.parts(spec, size, length, capacity).items()}
+        work = sum(parts.values())
+        moved = sum(kind["bytes"] for kind in found.collectives.values())
+        recomputed = {"none": 0.0, "dots": 0.0, "full": 1 / 3}[run.config.model.remat]
+        # All that the step keeps is written and read at least once, and the state read and written.
+        state = found.memory["parameters"] + found.memory["optimizer"]
+        touched = 2 * state + 2 * found.memory.get("temporaries", 0)
+        times = {
+            "compute": work * (1 + recomputed) / count / self._chip.flops,
+            "memory": touched / self._chip.memory_bandwidth,
+            "network": moved / self._chip.network_bandwidth,
+        }
+        slowest = max(times.values())
+        return {
+            "seq_len": length,
+            "batch_size": size,
+            "rows_per_device": size / (self.mesh.shape["data"] * self.mesh.shape["fsdp"]),
+            "fits": found.fits,
+            "hbm_bytes": found.memory,
+            "hbm_limit": self._chip.memory,
+            "flops": parts,
+            "collectives": found.collectives,
+            "seconds": times,
+            "step_seconds": slowest,
+            "tokens_per_second": size * length / slowest,
+            "mfu": work / count / self._chip.flops / slowest,
+            "compile_seconds": round(found.compile_seconds, 1),
+        }
+
+    def largest_batch(self, most: int = 1 << 16) -> tuple[int, dict[str, Any]]:
+        """Returns the largest batch size of which every phase fits, by doubling and halving, and its plan.
+
+        It is a multiple of the rows that the mesh takes at once; 0, with the plan of the smallest, where not
+        even that fits.
+        """
+        unit = self.mesh.shape["data"] * self.mesh.shape["fsdp"] * self._config.train.accumulation
+
+        def tried(size: int) -> dict[str, Any]:
+            plan = self.plan(train__batch_size=size)
+            logging.info("batch %d %s", size, "fits" if plan["fits"] else "does not fit")
+            return plan
+
+        low, good, high = 0, None, unit
+        while high <= most:
+            plan = tried(high)
+            if not plan["fits"]:
+                break
+            low, good, high = high, plan, 2 * high
+        if good is None:
+            return 0, plan
+        while high - low > max(unit, low // 16 // unit * unit):
+            middle = (low + high) // 2 // unit * unit
+            plan = tried(middle)
+            if plan["fits"]:
+                low, good = middle, plan
+            else:
+                high = middle
+        return low, good
+
+    def mends(self) -> list[str]:
+        """Returns what would make the config fit, of what one can turn: tried, not guessed."""
+        found = []
+        for keys in ({"model__remat": "dots"}, {"model__remat": "full"}):
+            if self.plan(**keys)["fits"]:
+                found.append(", ".join(f"{k.replace('__', '.')}={v}" for k, v in keys.items()))
+                break
+        accumulation = self._config.train.accumulation
+        unit = self.mesh.shape["data"] * self.mesh.shape["fsdp"]
+        while self._config.train.batch_size % (2 * accumulation * unit) == 0:
+            accumulation *= 2
+            if self.plan(train__accumulation=accumulation)["fits"]:
+                found.append(f"train.accumulation={accumulation}")
+                break
+        return found
+
+
+def _sample(run: build.Run) -> dict[str, np.ndarray]:
+    return run.phases[0].train.batch(0, np.arange(1))
+
+
+def _bytes(tree: Any) -> int:
+    """Returns the bytes that one device holds of a tree of abstract arrays."""
+    return sum(
+        int(np.prod(x.sharding.shard_shape(x.shape))) * x.dtype.itemsize for x in jax.tree.leaves(tree)
+    )
+
+
+def _with_made_text(config: ConfigDict, folder: pathlib.Path) -> ConfigDict:
+    """Returns the config, complete, on a made text with a vocabulary of its size."""
+    config, _, _ = build.complete(config, None)
+    size = config.model.vocab_size or config.data.vocab_size
+    if config.data.tokenizer and not config.model.vocab_size:
+        size = tokenizers.load(config.data.tokenizer).vocab_size
+    half = (size - 5) // 2
+    words = [f"w{i}" for i in range(size - 5 - half)]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *(f"##{i}" for i in range(half))]
+    (folder / "vocab.txt").write_text("\n".join(tokens))
+    text = folder / "text"
+    text.mkdir()
+    draw = np.random.default_rng(0)
+    for number in range(16):
+        lines = [" ".join(draw.choice(words[:1000], 40)).capitalize() + "." for _ in range(120)]
+        (text / f"{number}.txt").write_text("\n\n".join(lines))
+    config.init_from = ""
+    config.data.update({
+        "source": "text", "path": str(text), "mixture": (), "eval_path": "", "general_path": "",
+        "eval_fraction": 0.2, "holdout": "documents", "tokenizer": str(folder / "vocab.txt"),
+        "lowercase": True, "extend_vocab": 0, "cache_dir": str(folder / "cache"), "document_marker": "",
+    })  # fmt: skip
+    config_lib.validate(config)
+    return config
