@@ -15,20 +15,27 @@ cut short goes on: what is reached, and how fast.
 
     python -m bert_jax.bench --what=finetune --config=configs/cola.py --workdir=runs/bench/cola \
         --config.init_from=MODEL --config.data.path=glue/CoLA --peer=transformers
+
+--what=scoring scores the sentences of --input by a T-TA and by a masked model of the config's size, in turns,
+and says how near their ratio comes to that of their floating-point operations. The weights are random.
+
+    python -m bert_jax.bench --what=scoring --config=configs/bench.py:tta --input=sentences.txt \
+        --config.data.tokenizer=vocab.txt --peer=transformers
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 
 from absl import flags as absl_flags
 from etils import epath
 
 from bert_jax import config as config_lib
-from bert_jax import flags
+from bert_jax import flags, paths
 
 _CONFIG = flags.define_config()
-_WHAT = absl_flags.DEFINE_enum("what", "train", ["train", "finetune"], "What is measured.")
+_WHAT = absl_flags.DEFINE_enum("what", "train", ["train", "finetune", "scoring"], "What is measured.")
 _PEER = absl_flags.DEFINE_enum("peer", "none", ["none", "transformers"], "What to compare with.")
 _COMPILED = absl_flags.DEFINE_bool("compiled", False, "With --peer: both peers by torch.compile, too.")
 _PEER_PYTHON = absl_flags.DEFINE_string(
@@ -36,6 +43,10 @@ _PEER_PYTHON = absl_flags.DEFINE_string(
 )
 _WORKDIR = absl_flags.DEFINE_string("workdir", "", "With --what=finetune: directory of the runs.")
 _SEEDS = absl_flags.DEFINE_integer("seeds", 3, "With --what=finetune: how many runs.", lower_bound=1)
+_INPUT = absl_flags.DEFINE_string("input", "", "With --what=scoring: sentences, one a line.")
+_SENTENCES = absl_flags.DEFINE_integer(
+    "sentences", 500, "With --what=scoring: most lines that are scored.", lower_bound=1
+)
 _ROUNDS = absl_flags.DEFINE_integer("rounds", 5, "How often each is asked.", lower_bound=1)
 _STEPS = absl_flags.DEFINE_integer("steps", 5, "Updates each time.", lower_bound=1)
 _OUTPUT = absl_flags.DEFINE_string("output", "", "File for the result, too.")
@@ -47,7 +58,8 @@ def main() -> None:
     config_lib.validate(config)
 
     from bert_jax import workdir
-    from bert_jax.benchmarks import finetuning, training
+    from bert_jax.benchmarks import finetuning, scoring, training
+    from bert_jax.data import files
 
     if _WHAT.value == "finetune":
         if not _WORKDIR.value:
@@ -56,6 +68,13 @@ def main() -> None:
         result = finetuning.measure(
             config, _WORKDIR.value, seeds=_SEEDS.value, peers=peers, python=_PEER_PYTHON.value
         )
+    elif _WHAT.value == "scoring":
+        if not _INPUT.value:
+            raise flags.UsageError("--what=scoring needs --input, a file of sentences")
+        lines = files.lines(paths.to_read(_INPUT.value, "input"))
+        texts = [line.removesuffix("\r") for _, line in itertools.islice(lines, _SENTENCES.value)]
+        peers = ("transformers",) if _PEER.value == "transformers" else ()
+        result = scoring.measure(config, texts, rounds=_ROUNDS.value, peers=peers, python=_PEER_PYTHON.value)
     else:
         peers = ("stock", "gathered") if _PEER.value == "transformers" else ()
         if _COMPILED.value:

@@ -2,15 +2,16 @@
 
     python -m bert_jax.bench --config=configs/bench.py:small --peer=transformers
 
-The variant after the colon is one of VARIANTS: `small` (L4 D512), `long` (the same at S512) and `base`
-(BERT-base), all with dropout .1, masked tokens and next sentences, in float32.
+The variant after the colon is one of VARIANTS: `small` (L4 D512), `long` (the same at S512), `base`
+(BERT-base) and `tta` (L3 D512, the released T-TA's size), all with dropout .1, masked tokens and next
+sentences, in float32.
 """
 
 from ml_collections import ConfigDict
 
 from configs import base
 
-VARIANTS = ("small", "long", "base")
+VARIANTS = ("small", "long", "base", "tta")
 
 
 def get_config(variant: str = "small") -> ConfigDict:
@@ -29,6 +30,11 @@ def get_config(variant: str = "small") -> ConfigDict:
     c.model.layers = 4
     c.model.heads = 8
     c.model.feed_forward_size = 2048
+    if variant == "tta":
+        c.model.layers = 3
+        c.model.vocab_size = 29_530
+        c.model.max_positions = 128
+        c.model.segments = 0
     if variant == "long":
         c.data.seq_len = 512
         c.train.batch_size = 4

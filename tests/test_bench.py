@@ -1,5 +1,6 @@
 """What the benchmarks count and compare; no speed is asserted."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,9 +9,10 @@ import tiny_models
 
 from bert_jax import benchmarks, flops
 from bert_jax import config as config_lib
-from bert_jax.benchmarks import peer, training
+from bert_jax.benchmarks import peer, scoring, training
 from bert_jax.flags import UsageError
 from bert_jax.models import spec as spec_lib
+from bert_jax.scoring import cost
 
 
 def file(folder, config):
@@ -94,8 +96,48 @@ def test_an_absent_peer_is_told_with_the_mend(tmp_path):
     )
 
 
+def test_scoring_is_measured_beside_what_the_products_allow(tmp_path):
+    tokenizer = tiny_models.tokenizer(tmp_path)
+    config = small.config(tmp_path, **{"data.tokenizer": str(tmp_path / "vocab.txt"), "data.lowercase": True})
+    texts = ["the cat sat on a mat", "", "a dog runs", "the " * 40]
+    result = scoring.measure(config, texts, rounds=2)
+    spec = spec_lib.from_config(config.model, vocab_size=tokenizer.vocab_size, mask_id=4)
+    tta = dataclasses.replace(spec, kind="tta")
+    assert result["sentences"] == 2 and result["tokens"] == 6 + 4
+    assert result["ceiling"] == cost.ceiling(tta, spec, [6, 4]) > 1
+    assert result["ceiling_share"] == pytest.approx(result["ratio"] / result["ceiling"])
+    low, high = result["ratio_spread"]
+    assert 0 < low <= result["ratio"] <= high
+    assert set(result["sentences_per_second"]) == {"tta", "mlm"}
+    with pytest.raises(UsageError, match="no line has tokens"):
+        scoring.measure(config, ["", " "], rounds=1)
+    config.data.tokenizer = ""
+    with pytest.raises(UsageError, match="needs a vocabulary"):
+        scoring.measure(config, texts, rounds=1)
+
+
+def test_the_peer_gets_all_masked_copies_in_padded_batches(tmp_path):
+    tokenizer = tiny_models.tokenizer(tmp_path)
+    the, cat, sat, mask, pad = (
+        tiny_models.VOCABULARY.index(t) for t in ("the", "cat", "sat", "[MASK]", "[PAD]")
+    )
+    start, end = tokenizer.cls_id, tokenizer.sep_id
+    one, two = scoring.masked_batches(tokenizer, ["sat", "the cat"], 20, budget=8)
+    assert one["tokens"].tolist() == [[start, mask, cat, end], [start, the, mask, end]]
+    assert one["places"].tolist() == [1, 2] and one["targets"].tolist() == [the, cat]
+    assert two["tokens"].tolist() == [[start, mask, end]]
+    assert two["targets"].tolist() == [sat]
+    (whole,) = scoring.masked_batches(tokenizer, ["sat", "the cat"], 20, budget=100)
+    assert whole["tokens"].tolist() == [*one["tokens"].tolist(), [start, mask, end, pad]]
+    assert whole["segment_ids"].tolist() == [[1] * 4, [1] * 4, [1, 1, 1, 0]]
+    assert scoring.masked_batches(tokenizer, ["the cat"], 20, budget=1)[1]["places"].tolist() == [2]
+
+
 def test_fine_tuning_needs_a_place(tmp_path):
     config = file(tmp_path, small.config(tmp_path))
     done = tiny_models.run(tmp_path, "bench", "--what=finetune", f"--config={config}")
     assert done.returncode == 2
     assert b"error: --what=finetune needs --workdir" in done.stderr
+    done = tiny_models.run(tmp_path, "bench", "--what=scoring", f"--config={config}")
+    assert done.returncode == 2
+    assert b"error: --what=scoring needs --input" in done.stderr

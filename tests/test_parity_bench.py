@@ -7,11 +7,13 @@ import warnings
 import numpy as np
 import pytest
 import small
+import tiny_models
 
 from bert_jax import convert, train
-from bert_jax.benchmarks import finetuning, training
+from bert_jax.benchmarks import finetuning, scoring, training
 from bert_jax.benchmarks import peer as peer_lib
 from bert_jax.interop import load
+from bert_jax.scoring import Scorer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # theirs, not ours
@@ -73,3 +75,25 @@ def test_fine_tuning_starts_from_the_same_weights_and_learns_as_ours_does(tmp_pa
 def test_a_worker_that_fails_says_why():
     with peer_lib.Peer(sys.executable) as peer, pytest.raises(peer_lib.PeerError, match="KeyError"):
         peer.ask("steps", name="none", count=1)
+
+
+def test_masked_scores_are_the_same_on_both_sides(tmp_path):
+    tokenizer = tiny_models.tokenizer(tmp_path)
+    made = tiny_models.source(tokenizer)
+    tiny_models.save(tmp_path / "run", made)
+    done = tiny_models.run(tmp_path, "convert", "--source=run", "--target=hf", "--format=hf")
+    assert done.returncode == 0, done.stderr.decode()
+    texts = ["the cat sat on a mat .", "a dog runs", "running"]
+    expected = sum(scored.log_prob for scored in Scorer(made).score(texts))
+    with peer_lib.Peer(sys.executable) as peer:
+        for budget in (12, 1000):
+            given = peer.give(scoring.masked_batches(tokenizer, texts, 20, budget))
+            peer.ask(
+                "load_scorer", name="one", config={}, batches=given, threads=1, weights=str(tmp_path / "hf")
+            )
+            assert peer.ask("score", name="one")["log_prob"] == pytest.approx(expected, abs=1e-3)
+    config = small.config(tmp_path, **{"data.tokenizer": str(tmp_path / "vocab.txt")})
+    result = scoring.measure(config, texts, rounds=1, peers=("transformers",), python=sys.executable)
+    speeds = result["sentences_per_second"]
+    assert result["ratio_transformers"] == pytest.approx(speeds["tta"] / speeds["transformers"])
+    assert result["ratio_transformers_mlm_spread"] == [result["ratio_transformers_mlm"]] * 2

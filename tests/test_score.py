@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import itertools
 import json
+import os
 import pathlib
 import random
 import signal
@@ -389,3 +390,64 @@ def test_the_command_killed_and_gone_on_with(tmp_path: pathlib.Path, tokenizer: 
     assert done.stderr.decode().splitlines()[-1].startswith("error: /dev/stdin, line 2: not UTF-8")
     assert (tmp_path / "out.jsonl").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == names
+
+
+@pytest.mark.slow
+def test_many_lines_killed_twice_in_flat_memory(tmp_path: pathlib.Path) -> None:
+    """BERT_JAX_SCORE_LINES=1000000 makes it a million."""
+    if not pathlib.Path("/proc/self/statm").exists():
+        pytest.skip("the memory of a process is read from /proc")
+    count = int(os.environ.get("BERT_JAX_SCORE_LINES", "60000"))
+    made = tiny_models.source(tiny_models.tokenizer(tmp_path), kind="tta", layers=1)
+    tiny_models.save(tmp_path / "run", made)
+    draw = random.Random(0)
+    with (tmp_path / "in.txt").open("w") as file:
+        for number in range(count):
+            words = (draw.choice(tiny_models.WORDS) for _ in range(draw.randint(0, 9)))
+            file.write(f"{number} {' '.join(words)}\n")
+    arguments = ["--model=run", "--input=in.txt", "--output=out.jsonl", "--batch_tokens=4096"]
+    words, keys = tiny_models.command(tmp_path, "score", *arguments, "--save_every=0.5")
+    journal = tmp_path / "out.jsonl.partial.json"
+    memory: list[tuple[int, int]] = []  # lines that were saved, and the process's megabytes then
+    kills = [count // 4, count // 2]
+    deadline = time.monotonic() + 3600
+    while True:
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **keys)
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            done = _saved(journal)
+            memory.append((done, _resident(process.pid)))
+            if kills and done >= kills[0]:
+                process.send_signal(signal.SIGKILL)
+                kills.pop(0)
+                break
+            time.sleep(0.05)
+        _, said = process.communicate()
+        if process.returncode != -signal.SIGKILL:
+            break
+    assert process.returncode == 0, said.decode()
+    assert not kills and b"going on behind its" in said
+    with (tmp_path / "in.txt").open() as given, (tmp_path / "out.jsonl").open() as found:
+        for text, line in itertools.zip_longest(given, found):
+            assert json.loads(line)["text"] == text.removesuffix("\n")
+    early = max((mb for done, mb in memory if done <= count // 4), default=0)
+    late = max(mb for done, mb in memory if done > count // 2)
+    print(f"{count} lines, 2 kills: at most {early} MB in the first quarter, {late} MB in the second half")
+    assert 0 < late < 1.25 * early + 50
+
+
+def _saved(journal: pathlib.Path) -> int:
+    """Lines that a killed run would go on behind."""
+    try:
+        return json.loads(journal.read_bytes())["lines"]
+    except FileNotFoundError:
+        return 0
+
+
+def _resident(process: int) -> int:
+    """Megabytes that a process holds; 0 where it has ended."""
+    try:
+        fields = pathlib.Path(f"/proc/{process}/statm").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20

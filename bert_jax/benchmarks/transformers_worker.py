@@ -1,4 +1,4 @@
-"""Trains BERT with PyTorch and transformers, as `bert_jax.benchmarks.peer` tells it to.
+"""Trains BERT with PyTorch and transformers, or scores by it, as `bert_jax.benchmarks.peer` tells it to.
 
 It runs in the peer's environment: nothing of this project that needs JAX is imported here. A line of JSON
 on standard input names one of `FUNCTIONS` with its arguments; its answer is a line on standard output.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
 
 _IGNORED = -100  # the label of a place without a target, in transformers
 
@@ -25,6 +25,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
+        self._scorers: dict[str, _MaskedScorer] = {}
 
     def versions(self) -> dict[str, Any]:
         """Returns what is compared with."""
@@ -55,6 +56,48 @@ class Worker:
         run.model.train()
         np.save(target, np.concatenate(found))
         return {"seconds": seconds}
+
+    def load_scorer(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Makes a masked model and its batches; see `_MaskedScorer`."""
+        self._scorers[name] = _MaskedScorer(**arguments)
+        return {"batches": len(self._scorers[name].batches)}
+
+    def score(self, name: str) -> dict[str, Any]:
+        """Returns the sum of all log-probabilities of a scorer's masked tokens, and the seconds."""
+        start = time.perf_counter()
+        total = self._scorers[name].total()
+        return {"seconds": time.perf_counter() - start, "log_prob": total}
+
+
+class _MaskedScorer:
+    def __init__(self, config: dict[str, Any], batches: str, threads: int, weights: str = "") -> None:
+        """Makes the model.
+
+        Args:
+          config: of BertConfig, where there are no weights.
+          batches: the file: rows in which one place is masked.
+          threads: of PyTorch.
+          weights: a Hugging Face directory.
+        """
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        made = BertForMaskedLM.from_pretrained(weights) if weights else BertForMaskedLM(BertConfig(**config))
+        self._model = made.eval()
+        self.batches = [
+            (_inputs(batch), torch.tensor(batch["places"]), torch.tensor(batch["targets"]))
+            for batch in _read(batches)
+        ]
+
+    def total(self) -> float:
+        """Returns the sum of log p(token) of all masked places."""
+        found = 0.0
+        with torch.inference_mode():
+            for inputs, places, targets in self.batches:
+                hidden = self._model.bert(**inputs).last_hidden_state
+                logits = self._model.cls(hidden[torch.arange(len(places)), places])
+                values = torch.log_softmax(logits, dim=-1)[torch.arange(len(places)), targets]
+                found += values.double().sum().item()
+        return found
 
 
 class _Run:
@@ -184,7 +227,10 @@ def main() -> None:
     """Answers line after line."""
     transformers.logging.set_verbosity_error()
     worker = Worker()
-    functions = {f.__name__: f for f in (worker.versions, worker.load, worker.steps, worker.logits)}
+    told = (
+        worker.versions, worker.load, worker.steps, worker.logits, worker.load_scorer, worker.score
+    )  # fmt: skip
+    functions = {f.__name__: f for f in told}
     for line in sys.stdin:
         arguments = json.loads(line)
         answer = functions[arguments.pop("what")](**arguments)
