@@ -48,7 +48,8 @@ def tfds(
     Args:
       folder: data_dir.
       name: in lower case.
-      features: str for a text, a list of class names, or a NumPy type.
+      features: str for a text, a list of class names, a NumPy type, a dict of these, or (one of these,) for a
+        sequence.
       splits: the rows of each.
     """
     import tensorflow_datasets
@@ -56,6 +57,10 @@ def tfds(
     def feature(kind: Any) -> Any:
         if kind is str:
             return tensorflow_datasets.features.Text()
+        if isinstance(kind, dict):
+            return {key: feature(each) for key, each in kind.items()}
+        if isinstance(kind, tuple):
+            return tensorflow_datasets.features.Sequence(feature(kind[0]))
         return tensorflow_datasets.features.ClassLabel(names=kind) if isinstance(kind, list) else kind
 
     def info(self: Any) -> Any:

@@ -179,6 +179,7 @@ def test_the_real_files(
         ("multirc", {"passage": "a"}, "line 2: passage a: it must be an object"),
         ("multirc", {"passage": {"text": "a", "questions": [{"question": "b", "answers": ["c"]}]}},
          "line 2, question 1, answer 1: there is no 'text' in c"),
+        ("boolq", {**ROWS["boolq"][0], "idx": "x"}, "line 2: idx x: it must be a whole number"),
         ("multirc", multirc(0, 1), "line 2, question 2, answer 1: there is no label"),
         ("record", record(), "line 2, query 1: there is no answer"),
         ("record", record("d", qas=[{"query": "c", "answers": []}]), "query 1: there is no @placeholder"),

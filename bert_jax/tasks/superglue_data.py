@@ -226,11 +226,12 @@ def _filled(row: tables.Row, labelled: bool) -> Iterator[Item]:
         raise TaskDataError(f"{row.where}: the passage has no entity to answer with")
     if labelled and not golds:
         raise TaskDataError(f"{row.where}: there is no answer")
-    passage, idx = _BULLET.sub(" ", tables.text(row, "passage")), row.values["idx"]["query"]
+    passage = _BULLET.sub(" ", tables.text(row, "passage"))
+    group = tuple(row.values["idx"][key] for key in ("passage", "query"))
     for entity in entities:
         label = int(entity in golds) if golds else None
         yield Item(
-            (passage, query.replace(PLACEHOLDER, entity)), label, idx, group=idx, answer=entity, golds=golds
+            (passage, query.replace(PLACEHOLDER, entity)), label, group[1], group, answer=entity, golds=golds
         )
 
 

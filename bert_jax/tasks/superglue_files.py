@@ -36,7 +36,7 @@ def flat(name: str, row: tables.Row, place: int = 0) -> Iterator[tables.Row]:
       row: the line.
       place: its number, which is its idx where it has none.
     """
-    values = {"idx": place, **row.values}
+    values = {**row.values, "idx": _idx(row.where, row.values, place)}
     if name == "multirc":
         yield from _answers(row.where, values)
     elif name == "record":
@@ -60,8 +60,8 @@ def _answers(where: str, values: Mapping[str, Any]) -> Iterator[tables.Row]:
             told = {"paragraph": text, "question": asked, "answer": field(there, answer, "text", str)}
             told["idx"] = {
                 "paragraph": values["idx"],
-                "question": question.get("idx", n),
-                "answer": answer.get("idx", m),
+                "question": _idx(here, question, n),
+                "answer": _idx(there, answer, m),
             }
             yield tables.Row(there, told | ({"label": answer["label"]} if "label" in answer else {}))
 
@@ -82,7 +82,7 @@ def _queries(where: str, values: Mapping[str, Any]) -> Iterator[tables.Row]:
         told["entities"] = list(entities)
         answers = field(here, query, "answers", list) if "answers" in query else []
         told["answers"] = [field(here, answer, "text", str) for answer in answers]
-        yield tables.Row(here, told | {"idx": {"passage": values["idx"], "query": query.get("idx", n)}})
+        yield tables.Row(here, told | {"idx": {"passage": values["idx"], "query": _idx(here, query, n)}})
 
 
 def field(where: str, values: Any, key: str, kind: type) -> Any:
@@ -92,6 +92,11 @@ def field(where: str, values: Any, key: str, kind: type) -> Any:
     if not isinstance(values[key], kind) or (kind is int and isinstance(values[key], bool)):
         raise TaskDataError(f"{where}: {key} {str(values[key])[:60]}: it must be {_KINDS[kind]}")
     return values[key]
+
+
+def _idx(where: str, values: Mapping[str, Any], place: int) -> int:
+    """Returns what the benchmark calls an object, or its place where it is not called anything."""
+    return field(where, values, "idx", int) if "idx" in values else place
 
 
 def _coded(benchmark: Benchmark, row: tables.Row) -> tables.Row:

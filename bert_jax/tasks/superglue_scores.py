@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from bert_jax.tasks import answer_text, scores
+from bert_jax.tasks import answer_scores, scores
 from bert_jax.tasks.superglue_data import Item, group_numbers
 
 
@@ -52,11 +52,8 @@ def of_queries(items: Sequence[Item], values: np.ndarray) -> dict[str, float]:
       values: (N,).
     """
     queries = [item.group for item in items]
-    names = {"f1": answer_text.f1, "em": answer_text.exact_match}
-    each = {
-        name: np.array([answer_text.best(score, item.answer, item.golds) for item in items])
-        for name, score in names.items()
-    }
+    both = [answer_scores.of_question(item.answer, item.golds, nulls=False) for item in items]
+    each = dict(zip(("em", "f1"), np.array(both).T, strict=True))
     best = chosen(queries, values)
     found = {name: float(np.mean(reached[best])) for name, reached in each.items()}
     numbers = group_numbers(items)
