@@ -139,9 +139,9 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                 if pending:
                     window, pending = _checked(pending, window, checkpoints), None
                 began = time.monotonic()
-                checkpoints.save(step, state, metric)
                 if improved and run.task and jax.process_index() == 0:
                     workdir_lib.write_facts(root, run.task.facts_of(latest))
+                checkpoints.save(step, state, metric)
                 log.pause(time.monotonic() - began)
             if leave and step < steps:
                 checkpoints.wait()

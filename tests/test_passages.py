@@ -103,6 +103,19 @@ def test_an_answer_is_a_part_of_the_text(tokenizer: Any, text: str, answer: str,
     assert (document.starts[1:] >= document.ends[:-1]).all()
 
 
+def test_bytes_of_a_character_are_all_of_it() -> None:
+    tokenizer = tokenizer_lib.train_bytebpe(["a caf\u00e9 is a place"] * 9, 270)
+    text = "a \U0001f600\u00e9  caf\u00e9\u00a0is"
+    document = Reader(tokenizer, 64, 8, 8).document(text)
+    for answer in ("\U0001f600", "\U0001f600\u00e9", "\u00e9  caf\u00e9", "caf\u00e9\u00a0is", "is", "a"):
+        start = text.index(answer)
+        place = document.tokens(start, start + len(answer))
+        assert place is not None and text[slice(*document.characters(*place))] == answer
+    white = [text[s:e] for s, e, shown in zip(document.starts, document.ends, document.shown, strict=True)
+             if not shown]  # fmt: skip
+    assert white and all(each.isspace() for each in white)  # such tokens neither begin nor end an answer
+
+
 def test_a_text_without_tokens_is_no_answer(tokenizer: Any) -> None:
     document = Reader(tokenizer, 32, 8, 8).document("a \u200b\u200b b")
     assert document.tokens(2, 4) is None

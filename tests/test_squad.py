@@ -401,6 +401,9 @@ def test_questions_without_much_to_them(tmp_path: pathlib.Path, tokenizer: Any) 
     always = next(iter(prediction.predict(made, [("a", "b c")], null_threshold=1e9)))
     never = next(iter(prediction.predict(made, [("a", "b c")], null_threshold=-1e9)))
     assert always["answer"] and never["answer"] == "" and never["score"] != always["score"]
+    with pytest.raises(ValueError, match="null_threshold = 0 is of models that find answers"):
+        other = load.Source(made.spec, made.params, tokenizer, (), [], {"kind": "fill"})
+        prediction.head_of(other, null_threshold=0.0)
     bare = load.Source(made.spec, made.params, tokenizer, (), [])  # of another system: nobody says how it was
     assert next(iter(prediction.predict(bare, [("a", "b c")])))["answer"] == always["answer"]
 
@@ -441,4 +444,7 @@ def test_a_run_learns_twenty_questions(tmp_path: pathlib.Path) -> None:
     assert made.facts["null_threshold"] == result["null_threshold"] > result["best_f1_thresh"]
     given = [(q["question"], context) for context, qas in paragraphs for q in qas]
     assert [x["answer"] for x in prediction.predict(made, given)] == list(texts.values())
-    assert train.evaluate(c, tmp_path / "run")["best_f1"] == 1
+    # A run that goes on keeps what the best checkpoint's evaluation told.
+    (tmp_path / "run" / "result.json").unlink()
+    assert train.train(c, tmp_path / "run")["value"] == 1
+    assert load.read(tmp_path / "run").facts == made.facts

@@ -132,6 +132,11 @@ def head_of(
         )
     if search and kind != "seq2seq":
         raise ValueError(f"{', '.join(search)}: the model is of the kind {kind!r}, and does not write texts")
+    if null_threshold is not None and kind != "answers":
+        raise ValueError(
+            f"null_threshold = {null_threshold:g} is of models that find answers, and this one is of the "
+            f"kind {kind!r}: leave it out"
+        )
     return heads[kind]()
 
 

@@ -46,7 +46,8 @@ class Answerer:
         seq_len = min(spec.max_positions, facts.get("seq_len") or 384)
         max_question = min(facts.get("max_question", 64), max(1, seq_len // 2 - 2))
         self._reader = Reader(source.tokenizer, seq_len, facts.get("stride", 128), max_question)
-        self._max_answer, self._count = facts.get("max_answer", 30), top_k
+        self._max_answer = facts.get("max_answer", 30)
+        self._count = min(top_k, seq_len * self._max_answer)  # there are no more in a window
         self._nulls = facts.get("unanswerable", False) or null_threshold is not None
         self._threshold = facts.get("null_threshold", 0.0) if null_threshold is None else null_threshold
 

@@ -44,8 +44,8 @@ class Asked(Examples):
 
     Attributes:
       questions: those that are read.
-      documents: the context of each.
-      rows: of each window the number of its question, and the window.
+      documents: the context of each, in an evaluation.
+      rows: of each window of an evaluation the number of its question, and the window.
     """
 
     def __init__(
@@ -99,9 +99,11 @@ class Asked(Examples):
                 ids.append(np.array(row, np.int32))
                 type_ids.append(np.array(types, np.int8))
                 labels.append(_labels(place, window))
-                self.rows.append((len(self.questions), window))
+                if not train:
+                    self.rows.append((len(self.questions), window))
             self.questions.append(question)
-            self.documents.append(document)
+            if not train:
+                self.documents.append(document)
         name = "training" if train else "evaluation"
         if misplaced:
             logging.warning(
@@ -164,8 +166,9 @@ class Answers(Task):
         if not self.nulls:
             train, held_out = (_answerable(split) for split in (train, held_out))
         self.metric = "best_f1" if self.nulls else "f1"
-        self._max_answer, self._n_best = config.task.max_answer, config.task.n_best
         seq_len, size = config.data.seq_len, config.train.batch_size
+        self._max_answer = config.task.max_answer
+        self._n_best = min(config.task.n_best, seq_len * self._max_answer)  # there are no more in a window
         reader = Reader(tokenizer, seq_len, config.task.stride, config.task.max_question)
         self.train = Asked(train, reader, tokenizer, config, batch_size=size, train=True)
         size = config.train.eval_batch_size or size
@@ -305,7 +308,8 @@ def make(config: ConfigDict, tokenizer: Tokenizer) -> Task:
     names = task.text or "question", task.text_pair or "context", task.label or "answer"
     columns = {"text": names[0], "text_pair": names[1]}
     held_out: list[Question] | None
-    if task.name == "squad" and not tables.is_tfds(config.data.path):
+    is_file = config.data.path.lower().endswith(_JSON)
+    if task.name == "squad" and (is_file or not tables.is_tfds(config.data.path)):
         train_file, eval_file = conll.find(config, _JSON)
         train = questions.read(train_file)
         held_out = None if eval_file is None else questions.read(eval_file)
