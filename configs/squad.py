@@ -18,8 +18,9 @@ null_odds.json as the official scripts read them. Then
     python -m bert_jax.predict --model=runs/squad --input=FILE --output=FILE
 
 answers questions: lines of question, tab and context, or a table.
-Hardware and time: see below.
-Seen: no full run yet.
+Hardware and time: not measured yet.
+Seen: no full run yet; of SQuAD 2.0's dev part, with a fifth held out, 4,273 questions are trained on in 4,506
+windows of 384 tokens, 122 of their contexts being longer than a window.
 """
 
 from ml_collections import ConfigDict

@@ -56,10 +56,14 @@ def test_a_token_with_like_context_is_of_the_earlier_window(tokenizer: Any) -> N
     ]
 
 
-def test_every_token_is_judged_once(tokenizer: Any) -> None:
+@pytest.mark.parametrize("separators", [1, 2])
+def test_every_token_is_judged_once(tmp_path: pathlib.Path, separators: int) -> None:
     draw = random.Random(0)
-    for _ in range(200):
-        reader = Reader(tokenizer, draw.randint(8, 20), draw.randint(1, 9), 3)
+    tokenizer = tasks_data.tokenizer(tmp_path)
+    tokenizer.pair_separators = separators  # two, as RoBERTa has it
+    for _ in range(100):
+        seq_len = draw.randint(8, 20)
+        reader = Reader(tokenizer, seq_len, draw.randint(1, 9), 3)
         length = draw.randint(0, 60)
         question = [5] * draw.randint(0, 3)
         document = reader.document(" ".join("a" * length))
@@ -69,7 +73,7 @@ def test_every_token_is_judged_once(tokenizer: Any) -> None:
         assert (windows[0].first, windows[-1].stop) == (0, length)
         for window in windows:
             ids, type_ids = reader.row(question, document, window)
-            assert len(ids) == len(type_ids)
+            assert len(ids) == len(type_ids) <= seq_len
             read = ids[window.place : window.place + window.stop - window.first]
             assert read == document.ids[window.first : window.stop].tolist()
 
