@@ -29,7 +29,8 @@ from bert_jax.models import spec as spec_lib
 from bert_jax.models.model import Model
 
 # The run's own, whatever model it starts from; the rest of the group is what a checkpoint decides.
-_OF_THE_RUN = ("dropout", "attention_dropout", "init_std", "scan", "remat", "dtype")
+_OF_THE_RUN = ("dropout", "attention_dropout", "init_std", "scan", "remat", "dtype",
+               "attention_kernel", "attention_block")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -108,6 +108,11 @@ def default() -> ConfigDict:
     # Attention from queries and keys ("dot"), or logits that depend on the two places alone, trained
     # ("random") or as they were drawn ("fixed_random"): the Synthesizer (Tay et al. 2020).
     c.model.attention = "dot"
+    # How attention is computed: all pairs at once ("dense"), or some queries at a time in memory that is
+    # linear in S ("blocks"), its weights computed again in the backward pass; "auto" takes blocks for rows
+    # of 512 and more. The numbers are the same to rounding, but for dropout's draws.
+    c.model.attention_kernel = "auto"
+    c.model.attention_block = 128  # queries at a time, of "blocks"
     c.model.norm = "post"  # LayerNorm after ("post", BERT) or before ("pre") each sublayer
     c.model.first_norm = True  # "pre": a norm before the first attention too (ModernBERT: none)
     c.model.norm_eps = 1e-12  # added to the variance in LayerNorm

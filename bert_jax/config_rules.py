@@ -22,6 +22,7 @@ CHOICES = {
     "model.norm": ("post", "pre"),
     "model.mask": ("full", "causal", "prefix"),
     "model.attention": ("dot", "random", "fixed_random"),
+    "model.attention_kernel": ("auto", "dense", "blocks"),
     "model.pooler": ("tanh", "gelu", "relu", "norm"),
     "model.pooling": ("first", "mean", "attention"),
     "model.activation": ("gelu", "gelu_tanh", "relu"),
@@ -73,6 +74,7 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "model.norm_eps": (0, 1),
     "model.dropout": (0, 0.999),
     "model.attention_dropout": (0, 0.999),
+    "model.attention_block": (1, None),
     "model.init_std": (0, None),
     "objective.mlm.weight": (0, None),
     "objective.mlm.rate": (1e-6, 1),
@@ -197,6 +199,10 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
             m.attention != "dot" and m.position == "rotary",
             f'model.attention = "{m.attention}" has no queries and keys that model.position = "rotary" '
             "could rotate: take learned or sinusoidal positions",
+        ),
+        (
+            m.attention != "dot" and m.attention_kernel == "blocks",
+            f'model.attention = "{m.attention}" is computed with model.attention_kernel = "dense" only',
         ),
         (
             m.attention != "dot" and d.packing,

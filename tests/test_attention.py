@@ -8,7 +8,8 @@ import pytest
 
 from bert_jax import config
 from bert_jax.models import spec as spec_lib
-from bert_jax.models.attention import Attention, Mask, attention_weights, dense
+from bert_jax.models.attention import Attention
+from bert_jax.models.masks import Mask, attention_weights, dense
 
 MASKS = {
     "padding": ([1, 1, 1, 0], {}, """

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.models.attention import Mask, attention_weights, dense
+from bert_jax.models.masks import Mask, attention_weights, dense
 from bert_jax.models.positions import rotary_table, rotate, sinusoidal
 
 B, S, H, K = 2, 9, 2, 8

@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax import config
 from bert_jax.models import spec as spec_lib
-from bert_jax.models.attention import Mask
+from bert_jax.models.masks import Mask
 from bert_jax.models.model import Model
 
 MASK = 3

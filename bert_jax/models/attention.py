@@ -1,80 +1,13 @@
-"""Attention and its masks.
-
-A mask is a description; `dense` turns it into the array that the XLA implementation needs. A query
-that may see no key at all gets zeros: neither NaN nor an average of what it must not see.
-"""
+"""Multi-head attention: from queries and keys, or by place alone."""
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models import positions
+from bert_jax.models import blocks, positions
 from bert_jax.models.dropout import Dropout
+from bert_jax.models.masks import attention_weights, masked_softmax
 from bert_jax.models.spec import ModelSpec, dense_init
-
-# Large but finite, so that a row without a visible key gives no NaN, in bfloat16 neither.
-_HIDDEN = -1e9
-
-
-@flax.struct.dataclass
-class Mask:
-    """Which keys a query sees: those of its own unit in the row, less what the fields take away.
-
-    Attributes:
-      segment_ids: (B, S) int32; 0 is padding, equal positive numbers belong together.
-      prefix: (B, S) int32 or None; with it a token sees the tokens of its unit where this is 1, and
-        others only to its left (UniLM; Dong et al. 2019, section 2.3).
-      diagonal: if true no position sees itself (T-TA; Shin et al. 2020, section 3.2).
-      causal: if true a position sees none to its right.
-      window: W; if not 0 a position sees at most W / 2 others to each side.
-    """
-
-    segment_ids: jax.Array
-    prefix: jax.Array | None = None
-    diagonal: bool = flax.struct.field(pytree_node=False, default=False)
-    causal: bool = flax.struct.field(pytree_node=False, default=False)
-    window: int = flax.struct.field(pytree_node=False, default=0)
-
-
-def dense(mask: Mask) -> jax.Array:
-    """Returns the (B, 1, S, S) boolean array of visible (query, key) pairs."""
-    query, key = mask.segment_ids[:, :, None], mask.segment_ids[:, None, :]
-    visible = (query == key) & (key > 0)
-    place = jnp.arange(mask.segment_ids.shape[1])
-    distance = (place[:, None] - place[None, :])[None]  # of the query from the key, to the right
-    if mask.causal:
-        visible &= distance >= 0
-    if mask.prefix is not None:
-        visible &= (distance >= 0) | (mask.prefix[:, None, :] > 0)
-    if mask.window:
-        visible &= jnp.abs(distance) <= mask.window // 2
-    if mask.diagonal:
-        visible &= distance != 0
-    return visible[:, None]
-
-
-def masked_softmax(scores: jax.Array, visible: jax.Array) -> jax.Array:
-    """Returns the softmax of (B, H, S, S) scores over the visible keys; zeros where none is visible."""
-    weights = jax.nn.softmax(jnp.where(visible, scores, _HIDDEN), axis=-1)
-    return jnp.where(visible, weights, 0.0)
-
-
-def attention_weights(query: jax.Array, key: jax.Array, visible: jax.Array) -> jax.Array:
-    """Returns softmax(query key^T / sqrt(K)) over the visible keys; zeros where none is visible.
-
-    Vaswani et al. 2017, equation 1.
-
-    Args:
-      query, key: (B, S, H, K).
-      visible: (B, 1, S, S) bool.
-
-    Returns:
-      (B, H, S, S) float32, whatever the dtype of the inputs.
-    """
-    scale = query.shape[-1] ** -0.5
-    scores = jnp.einsum("BSHK,BTHK->BHST", query * scale, key, preferred_element_type=jnp.float32)
-    return masked_softmax(scores, visible)
 
 
 class _Projection(nn.Module):
@@ -122,7 +55,7 @@ class Attention(nn.Module):
         self,
         query_input: jax.Array,
         key_input: jax.Array,
-        visible: jax.Array,
+        visible: jax.Array | blocks.Rows,
         rotary: tuple[jax.Array, jax.Array] | None,
         train: bool,
         query_rotary: tuple[jax.Array, jax.Array] | None = None,
@@ -132,7 +65,7 @@ class Attention(nn.Module):
         Args:
           query_input: (B, M, D); M is S, or less where T-TA is asked for a part of a row.
           key_input: (B, S, D).
-          visible: (B, 1, M, S) bool.
+          visible: (B, 1, M, S) bool, or what tells it of some rows at a time.
           rotary: the table of all S positions, where the model rotates.
           train: with dropout.
           query_rotary: the table of the M positions; None where they are all.
@@ -146,6 +79,12 @@ class Attention(nn.Module):
                 query = positions.rotate(query, query_rotary or rotary, spec.rope_layout)
                 key = positions.rotate(key, rotary, spec.rope_layout)
             key, value = self._with_earlier(key, value)
+            if isinstance(visible, blocks.Rows):
+                drop = self.make_rng("dropout") if train and spec.attention_dropout else None
+                mixed = blocks.attend(
+                    query, key, value, visible, drop, spec.attention_block, spec.attention_dropout
+                )
+                return _Projection(spec, out=True, name="out")(mixed)
             weights = attention_weights(query, key, visible)
         else:
             weights = self._of_places(visible)

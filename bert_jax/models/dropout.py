@@ -5,12 +5,19 @@ import jax
 import jax.numpy as jnp
 
 
-class Dropout(nn.Module):
+def dropped(x: jax.Array, rate: float, key: jax.Array) -> jax.Array:
     """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate).
 
     Integers are compared as they are drawn, without floats between, and with "rbg" keys half as many
     bits are drawn; the rate is met to within 2^-17.
     """
+    threshold = round(rate * 2**16)
+    bits = jax.random.bits(key, x.shape, jnp.uint16)
+    return jnp.where(bits >= threshold, x / (1.0 - threshold / 2**16), jnp.zeros_like(x))
+
+
+class Dropout(nn.Module):
+    """`dropped`, in training, by the random stream "dropout"."""
 
     rate: float
 
@@ -18,6 +25,4 @@ class Dropout(nn.Module):
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
         if not train or self.rate == 0.0:
             return x
-        threshold = round(self.rate * 2**16)
-        bits = jax.random.bits(self.make_rng("dropout"), x.shape, jnp.uint16)
-        return jnp.where(bits >= threshold, x / (1.0 - threshold / 2**16), jnp.zeros_like(x))
+        return dropped(x, self.rate, self.make_rng("dropout"))

@@ -12,11 +12,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models import attention
+from bert_jax.models import masks
 from bert_jax.models import positions as position_lib
 from bert_jax.models import spec as spec_lib
-from bert_jax.models.attention import Attention, Mask
+from bert_jax.models.attention import Attention
+from bert_jax.models.blocks import Rows
 from bert_jax.models.dropout import Dropout
+from bert_jax.models.masks import Mask
 from bert_jax.models.spec import ModelSpec, activation, dense_init, layer_norm
 
 _REMAT_POLICIES = {
@@ -27,7 +29,7 @@ _REMAT_POLICIES = {
 # What the layers share: the visible pairs and the rotary tables (of keys, and of queries where these are
 # only a part of the row) of global layers, and of local ones.
 Rotary = tuple[jax.Array, jax.Array] | None
-View = tuple[jax.Array, Rotary, Rotary]
+View = tuple[jax.Array | Rows, Rotary, Rotary]
 Views = tuple[View, View | None]
 
 
@@ -179,7 +181,8 @@ class Encoder(nn.Module):
         """
         embedded = self._entered(embedded, train)
         stream, memory = (embedded, None) if query is None else (self._entered(query, train), embedded)
-        views = self._views(mask, positions)
+        in_blocks = spec_lib.in_blocks(self.spec, positions.shape[1]) and asked is None
+        views = self._views(mask, positions, in_blocks)
         if asked is not None:
             if query is None or self.spec.attention != "dot":
                 raise ValueError(
@@ -223,13 +226,21 @@ class Encoder(nn.Module):
             return embedded
         return self.embedding_projection(embedded)
 
-    def _views(self, mask: Mask, positions: jax.Array) -> Views:
+    def _views(self, mask: Mask, positions: jax.Array, in_blocks: bool) -> Views:
         spec = self.spec
-        everywhere = attention.dense(mask), self._rotary(positions, spec.rope_theta), None
+
+        def view(reach: int, theta: float) -> View:
+            if in_blocks:  # with both kinds of layers the reach is a number, which can be chosen between
+                seen = Rows(mask, jnp.asarray(reach, jnp.int32) if spec.local_window else None)
+            else:
+                seen = masks.dense(mask.replace(window=2 * reach if reach < length else 0))
+            return seen, self._rotary(positions, theta), None
+
+        length = positions.shape[1]
+        everywhere = view(length, spec.rope_theta)
         if not spec.local_window:
             return everywhere, None
-        nearby = mask.replace(window=spec.local_window)
-        return everywhere, (attention.dense(nearby), self._rotary(positions, spec.local_rope_theta), None)
+        return everywhere, view(spec.local_window // 2, spec.local_rope_theta)
 
     def _rotary(self, positions: jax.Array, theta: float) -> Rotary:
         if self.spec.position != "rotary":

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 FORMAT = 1  # version of model.json
+# Rows of this length and longer have their attention computed in blocks, where the spec leaves the choice.
+BLOCKS_FROM = 512
 VOCAB_MULTIPLE = 128  # tables are padded to whole TPU lanes, and so that a mesh axis divides them
 
 
@@ -41,6 +43,8 @@ class ModelSpec:
     local_rope_theta: float = 10_000.0
     mask: str = "full"
     attention: str = "dot"
+    attention_kernel: str = "auto"  # "dense" or "blocks": how it is computed, not what
+    attention_block: int = 128  # queries at once, of "blocks"
     norm: str = "post"
     first_norm: bool = True
     norm_eps: float = 1e-12
@@ -133,6 +137,13 @@ def from_config(model: ConfigDict, *, vocab_size: int, mask_id: int, **heads: An
         )
     values = {key: model[key] for key in model if key not in ("vocab_size", "dtype")}
     return ModelSpec(vocab_size=size, mask_id=mask_id, dtype=jnp.dtype(model.dtype).type, **values, **heads)
+
+
+def in_blocks(spec: ModelSpec, seq_len: int) -> bool:
+    """Whether attention over rows of this length is computed for some queries at a time."""
+    if spec.attention_kernel == "auto":
+        return spec.attention == "dot" and seq_len >= BLOCKS_FROM
+    return spec.attention_kernel == "blocks"
 
 
 def dense_init(spec: ModelSpec, *axes: str) -> nn.initializers.Initializer:

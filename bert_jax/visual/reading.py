@@ -81,7 +81,9 @@ def read(source: load.Source, text: str, pair: str | None = None, top_k: int = 5
     if spec.segments < 2:
         types = [0] * len(ids)
     # A generator and a discriminator are two models: what is looked at is the one that is used, the latter.
-    spec = dataclasses.replace(spec, has_generator=False, has_nsp=False, has_pooler=False, labels=0)
+    spec = dataclasses.replace(
+        spec, has_generator=False, has_nsp=False, has_pooler=False, labels=0, attention_kernel="dense"
+    )
     model, params = Model(spec), jax.tree.map(jnp.asarray, source.params)
     predicts = source.spec.has_mlm and not source.spec.has_generator
     row = {"tokens": jnp.asarray([ids], jnp.int32), "type_ids": jnp.asarray([types], jnp.int32)}
