@@ -10,6 +10,7 @@ import pytest
 import tasks_data
 
 from bert_jax.data import tokenizer as tokenizer_lib
+from bert_jax.tasks import answer_scores
 from bert_jax.tasks.answers import _labels
 from bert_jax.tasks.passages import Reader
 
@@ -127,24 +128,36 @@ def test_a_text_without_tokens_is_no_answer(tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "vocabulary", ["bert-base-uncased-vocab.txt", "bert-base-cased-vocab.txt", "hf_fixtures/spiece.model"]
+    ("vocabulary", "inexact"),
+    [
+        ("bert-base-uncased-vocab.txt", 15),
+        ("bert-base-cased-vocab.txt", 18),
+        ("hf_fixtures/spiece.model", 19),
+    ],
 )
-def test_tokens_of_real_answers_are_their_texts(test_data: pathlib.Path, vocabulary: str) -> None:
+def test_tokens_of_real_answers_are_their_texts(
+    test_data: pathlib.Path, vocabulary: str, inexact: int
+) -> None:
     reader = Reader(tokenizer_lib.load(test_data / "tokenizers" / vocabulary), 384, 128, 64)
     whole = json.loads((test_data / "squad" / "dev-v2.0-cs224n.noxquad.json").read_text())
     paragraphs = [p for article in whole["data"] for p in article["paragraphs"]]
-    count, longer = 0, []
+    count, longer, best = 0, [], []
     for paragraph in paragraphs:
         text = paragraph["context"]
         document = reader.document(text)
-        for answer in (a for qa in paragraph["qas"] for a in qa["answers"]):
-            start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
-            place = document.tokens(start, end)
-            assert place is not None
-            found = document.characters(*place)
-            count += 1
-            if text[slice(*found)] != answer["text"].strip():
-                longer.append((answer["text"], text[slice(*found)]))
-                assert found[0] <= start + 1 and found[1] >= len(text[:end].rstrip())
+        for qa in paragraph["qas"]:
+            said = []
+            for answer in qa["answers"]:
+                start = answer["answer_start"]
+                place = document.tokens(start, start + len(answer["text"]))
+                assert place is not None
+                said.append(text[slice(*document.characters(*place))])
+                count += 1
+                if said[-1] != answer["text"].strip():
+                    longer.append((answer["text"], said[-1]))
+            if said:
+                best.append(answer_scores.of_question(said[0], [a["text"] for a in qa["answers"]], True))
     assert count == 8888
-    assert len(longer) <= 30, longer
+    # Those that begin or end within a token, as Japan in Japanese: the token is theirs as a whole.
+    assert len(longer) == inexact and all(answer in said for answer, said in longer)
+    assert best == [(1.0, 1.0)] * 2575  # what is learnt is right by the official rules
