@@ -10,7 +10,8 @@ Variants: `tta` (its first query is the position, as in the paper), `tta_mask` (
 as in the released code), `mlm` and `causal`, all with learned positions; with `_rope` behind the name, rotary
 ones. (A rotary T-TA has no position vector, so both queries are one.) A row holds sentences, packed, each
 alone with itself. T-TA and left-to-right models predict every token, as published; masked ones 15%.
-Hardware and time: see the README.
+Hardware, time and what was seen stand in the README.
+Seen: the README's table.
 """
 
 from ml_collections import ConfigDict
