@@ -41,7 +41,7 @@ def get_config(variant: str = "squad") -> ConfigDict:
     c.data.path = "squad"
     c.data.eval_fraction = 0.05
     c.data.seq_len = 384
-    c.data.buckets = (256,)  # of the evaluation, whose neighbours are of one context; others are rarely so short
+    c.data.buckets = (256,)  # for the evaluation, whose neighbours share a context; mixed ones are longer
 
     c.train.epochs = 2.0
     c.train.batch_size = 32
