@@ -205,7 +205,7 @@ def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> 
     if source is not None and task.heads.get("has_mlm") and not source.spec.has_mlm:
         raise ConfigError(
             f"init_from = {config.init_from!r} has no token head, by which task.name = "
-            f'"{config.task.name}" writes: name a masked, prefix or left-to-right language model'
+            f'"{config.task.name}" answers: name a masked, prefix or left-to-right language model'
         )
     spec = spec_lib.from_config(
         config.model,

@@ -38,7 +38,8 @@ def default() -> ConfigDict:
     # "" pretrains; a name fine-tunes: one of GLUE, "glue" for all of it, one of SuperGLUE (whose RTE is
     # "superglue_rte", since its files are not GLUE's), "superglue" for all of it, own data (below), "ner" or
     # "tagging" (a tag for each word), "relation" (of two marked entities), "squad" and with own tables
-    # "spans" (a question's answer is a part of a text), or "seq2seq" (a text for a text).
+    # "spans" (a question's answer is a part of a text), "seq2seq" (a text for a text), or "spelling" (a
+    # right token for each).
     c.task.name = ""
     # Own data ("classification", "pairs", "regression", "choice"): names of columns in the files.
     c.task.text = ""  # the text; of a choice, what stands before each of the choices ("": nothing does)
@@ -48,7 +49,13 @@ def default() -> ConfigDict:
     # Names of the classes in the order of their numbers; (): those in the training data, sorted. Of a
     # choice, what the label column calls each; (): the columns' names, or numbers from 0.
     c.task.labels = ()
-    c.task.target = ""  # "seq2seq": the text that is to be written
+    c.task.target = ""  # "seq2seq": the text that is to be written; "spelling": the right one
+    # "spelling": errors made in texts that are right, in "tokens" (others in each epoch) or "letters"; "" has
+    # them in the data.
+    c.task.errors = ""
+    c.task.error_rate = 0.1  # share of the tokens, or words, in which they are made
+    c.task.gru_size = 256  # of each direction of the detector's GRU
+    c.task.detection_weight = 0.2  # share of the detector's loss; the correction has the rest
     c.task.max_target = 64  # most tokens of it, [SEP] included; the source has the rest of data.seq_len
     c.task.beam_size = 1  # answers are searched for with so many beams; 1 is greedy
     c.task.length_penalty = 0.0  # alpha: answers compare by log p / ((5 + length) / 6)^alpha

@@ -15,7 +15,7 @@ SUITES = ("glue", "superglue")  # all tasks of a benchmark, one after the other
 OWN_DATA = ("classification", "pairs", "regression", "choice")
 TAGGING = ("ner", "tagging")
 ANSWERS = ("squad", "spans")
-NAMES = (*SUITES, *GLUE, *SUPERGLUE, *OWN_DATA, *TAGGING, "relation", *ANSWERS, "seq2seq")
+NAMES = (*SUITES, *GLUE, *SUPERGLUE, *OWN_DATA, *TAGGING, "relation", *ANSWERS, "seq2seq", "spelling")
 TOKEN_HEADS = ("linear", "crf", "bilstm", "bilstm_crf")
 RELATION_HEADS = ("entities", "pooled")
 
@@ -29,7 +29,16 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
         *(_of_tagging(c) if name in TAGGING else ()),
         *(_of_relations(c) if name == "relation" else ()),
         *(_of_answers(c) if name in ANSWERS else ()),
-        *(_of_texts_to_texts(c) if name == "seq2seq" else _without_target(c)),
+        *(_of_texts_to_texts(c) if name == "seq2seq" else ()),
+        *(_of_spelling(c) if name == "spelling" else ()),
+        (
+            c.task.target and name not in ("seq2seq", "spelling"),
+            f'task.target = "{c.task.target}" is for task.name = "seq2seq" or "spelling", not for "{name}"',
+        ),
+        (
+            c.task.errors and name != "spelling",
+            f'task.errors = "{c.task.errors}" is for task.name = "spelling", not for "{name}"',
+        ),
         (
             head not in ("", *_heads(name)),
             f'task.head = "{head}": of task.name = "{name}" it must be '
@@ -196,9 +205,31 @@ def _of_texts_to_texts(c: ConfigDict) -> list[tuple[Any, str]]:
     ]
 
 
-def _without_target(c: ConfigDict) -> list[tuple[Any, str]]:
-    t = c.task
-    return [(t.target, f'task.target = "{t.target}" is for task.name = "seq2seq", not for "{t.name}"')]
+def _of_spelling(c: ConfigDict) -> list[tuple[Any, str]]:
+    t, m = c.task, c.model
+    return [
+        (not t.text, 'task.name = "spelling" needs task.text, the column of the text'),
+        (
+            not t.target and not t.errors,
+            'task.name = "spelling" needs task.target, the column of the right text, or task.errors to be '
+            "made in texts that are right",
+        ),
+        (
+            t.target and t.errors,
+            f'task.errors = "{t.errors}" are made in task.text, and task.target = "{t.target}" is not read: '
+            "set one of them",
+        ),
+        *(
+            (t[key], f'task.{key} is for other data: task.name = "spelling" reads task.text and task.target')
+            for key in ("text_pair", "choices", "label", "labels")
+        ),
+        _one_evaluation(c),
+        (
+            m.mask != "full" or m.kind == "tta",
+            f'model.mask = "{m.mask}", model.kind = "{m.kind}": what task.name = "spelling" corrects sees '
+            'the whole text: set "full" and "encoder"',
+        ),
+    ]
 
 
 def _of_benchmarks(c: ConfigDict) -> list[tuple[Any, str]]:

@@ -12,7 +12,7 @@ from absl import logging
 from ml_collections import ConfigDict
 
 # Groups of parameters that only a fine-tuning task has: no pretraining goes before them.
-HEADS = ("classifier", "token_classifier", "span_head", "lstm", "crf", "pooling")
+HEADS = ("classifier", "token_classifier", "span_head", "lstm", "crf", "pooling", "detector")
 
 
 def schedule(config: ConfigDict, steps: int) -> optax.Schedule:

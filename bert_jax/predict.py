@@ -12,7 +12,9 @@ where it was trained on unanswerable questions too, the answer may be "", and "n
 "null_odds" stand beside it. Of a model that predicts tokens, the fillers of each [MASK] (or what its
 vocabulary calls the mask): {"text", "fills": [{"position", "candidates": [{"token", "probability"}]}],
 "filled"}. Of one that writes a text for a text, {"text", "output", "log_prob", "ended"}, searched for as in
-its training's evaluation where no flag says otherwise; an answer that was cut has not ended.
+its training's evaluation where no flag says otherwise; an answer that was cut has not ended. Of one that
+corrects spelling {"text", "output", "changes": [{"start", "end", "from", "to", "probability"}]}, the
+probability being that of the token having been wrong.
 
 Positions are counted in characters from 0, ends are behind the last one; probabilities are the model's own
 over all tokens or labels, and special tokens are no candidates. An empty line, and one that is cut to what

@@ -120,6 +120,7 @@ def _needed(spec: ModelSpec) -> set[str]:
         for head, there in {
             "token head": spec.has_mlm,
             "sentence-order head" if spec.share_layers else "next-sentence head": spec.has_nsp,
+            "detector of wrong tokens": spec.has_spelling,
             "replaced-token head": spec.has_rtd,
             "classifier": spec.labels,
             "token classifier": spec.token_labels,

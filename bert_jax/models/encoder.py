@@ -221,7 +221,10 @@ class Encoder(nn.Module):
 
     def _entered(self, embedded: jax.Array, train: bool) -> jax.Array:
         """Returns (B, S, E) embeddings as the layers take them: with dropout, and of their width D."""
-        embedded = self.embedding_dropout(embedded, train)
+        return self.widened(self.embedding_dropout(embedded, train))
+
+    def widened(self, embedded: jax.Array) -> jax.Array:
+        """Returns (B, S, D) from (B, S, E) embeddings; the same where D is E."""
         if self.spec.embedded_size == self.spec.hidden_size:
             return embedded
         return self.embedding_projection(embedded)

@@ -21,6 +21,7 @@ from bert_jax.models.heads import (
     pooled_state,
 )
 from bert_jax.models.spec import ModelSpec, dense
+from bert_jax.models.spelling import Detector, softly_masked
 
 
 class Generator(nn.Module):
@@ -58,6 +59,8 @@ class Model(nn.Module):
         self.encoder = Encoder(spec)
         if spec.has_mlm:
             self.token_head = TokenHead(spec)
+        if spec.has_spelling:
+            self.detector = Detector(spec)
         if spec.has_generator:
             self.generator = Generator(spec.generator)
         if spec.has_rtd:
@@ -147,10 +150,13 @@ class Model(nn.Module):
           float32; `nsp_logits` (B, 2) or (B, 1) float32; `rtd_logits` (B, S) float32, and with a
           generator `rtd_labels` (B, S) bool, true where it put another token; `logits` (B, labels),
           `token_labels_logits` (B, S, token_labels) and `span_logits` (B, S, 2), float32; and what
-          `_tagged` says beside the former: those whose heads there are.
+          `_tagged` says beside the former: those whose heads there are. With a detector of wrong tokens,
+          what `_spelled` says.
         """
         spec = self.spec
         batch, outputs = _filled(batch), {}
+        if spec.has_spelling:
+            return self._spelled(batch, train)
         if spec.has_generator:
             batch, outputs = self._replaced(batch, train)
         hidden = self.hidden(batch, train)
@@ -177,6 +183,30 @@ class Model(nn.Module):
             if spec.has_span:
                 outputs["span_logits"] = self.span_head(states).astype(jnp.float32)
         return outputs
+
+    def _spelled(self, batch: Mapping[str, jax.Array], train: bool) -> dict[str, jax.Array]:
+        """Returns what Soft-Masked BERT says of each token (Zhang et al. 2020, section 3).
+
+        The token head reads the last states and the embeddings of the tokens, which so come through unmasked.
+
+        Args:
+          batch: as in `hidden`.
+          train: with dropout.
+
+        Returns:
+          `detection_logits` (B, S) float32, positive where a token is wrong; `correction_logits` (B, S, V)
+          float32, and `corrected` (B, S) int32, the most probable tokens.
+        """
+        tokens, segments, positions = batch["tokens"], batch["segment_ids"], batch["positions"]
+        embedded = self.encoder.embed(tokens, positions, batch["type_ids"])
+        masks = self.encoder.embed(jnp.full_like(tokens, self.spec.mask_id), positions, batch["type_ids"])
+        detection = self.detector(embedded, segments)
+        masked = softly_masked(embedded, masks, nn.sigmoid(detection))
+        mask = mask_of(self.spec, segments)
+        hidden = self.encoder.contextualize(masked, None, mask, positions, train)
+        logits = self.token_logits(hidden + self.encoder.widened(embedded))
+        corrected = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        return {"detection_logits": detection, "correction_logits": logits, "corrected": corrected}
 
     def _marked(self, hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
         """Returns the (B, marked * D) states at `marked_positions` (B, marked) after one another.

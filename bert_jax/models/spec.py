@@ -73,6 +73,8 @@ class ModelSpec:
     crf_constraints: str = "none"
     # Marked tokens, or spans, whose joined states the classifier reads; 0: it reads the pooled state.
     marked: int = 0
+    has_spelling: bool = False  # with has_mlm: a detector of wrong tokens, which masks them softly
+    gru_size: int = 256  # of each direction of the detector
     has_span: bool = False  # a head for where an answer starts and ends
     has_pooler: bool = False  # a pooler though no head needs it, as sentence encoders have one
     classifier_dropout: float = 0.1

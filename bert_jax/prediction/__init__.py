@@ -111,7 +111,7 @@ def head_of(
       ValueError: the model has no head that answers, or `search` is for a model of another kind.
     """
     # They need what is defined here.
-    from bert_jax.prediction import answers, fill, relation, seq2seq, sequence, spans, tokens
+    from bert_jax.prediction import answers, fill, relation, seq2seq, sequence, spans, spelling, tokens
 
     heads: dict[str, Callable[[], Head]] = {
         "classification": lambda: sequence.Classifier(source),
@@ -122,6 +122,7 @@ def head_of(
         "spans": lambda: spans.Spanner(source),
         "answers": lambda: answers.Answerer(source, top_k, null_threshold),
         "seq2seq": lambda: seq2seq.Writer(source, search or {}),
+        "spelling": lambda: spelling.Corrector(source),
         "fill": lambda: fill.Filler(source, top_k),
     }
     kind = source.facts.get("kind") or _kind(source)

@@ -22,6 +22,7 @@ FAMILIES = {
     "relation": "relation",
     **dict.fromkeys(config_tasks.ANSWERS, "answers"),
     "seq2seq": "seq2seq",
+    "spelling": "spelling",
 }
 
 

@@ -32,16 +32,16 @@ def read(config: ConfigDict) -> tuple[list[Texts], list[Texts]]:
     """Returns the pairs to train on and those of the evaluation.
 
     Files, and what is held out where no evaluation is named, are those of own data (`own.make`); the columns
-    are `task.text` and `task.target`. Pairs with the same source are on one side.
+    are `task.text` and `task.target`, which without a name is the same. Pairs with the same
+    source are on one side.
 
     Raises:
       ValueError: a file, column or text is not as it must be; the message names file and line.
     """
     task = config.task
-    columns = dataclasses.replace(Columns.of(config), label=task.target)
-    train, held_out = (
-        rows and _texts(rows, task.text, task.target) for rows in own_data.read(config, columns)
-    )
+    target = task.target or task.text
+    columns = dataclasses.replace(Columns.of(config), label=target)
+    train, held_out = (rows and _texts(rows, task.text, target) for rows in own_data.read(config, columns))
     if held_out is not None:
         return train, held_out
     # What is held out is chosen by the source alone.

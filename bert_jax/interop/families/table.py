@@ -202,7 +202,7 @@ class Family:
 # Heads are told by their arrays; the rest changes training, place or speed.
 _WITHOUT_EFFECT = {
     "vocab_size", "mask_id", "dropout", "attention_dropout", "classifier_dropout", "init_std", "scan",
-    "remat", "dtype", "labels", "token_labels", "generator_fraction",
+    "remat", "dtype", "labels", "token_labels", "generator_fraction", "gru_size",
 }  # fmt: skip
 
 
