@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import adopt as adopt_lib
 from bert_jax import config as config_lib
-from bert_jax import objectives, optimizer, sharding, tasks
+from bert_jax import layerwise, objectives, optimizer, sharding, tasks
 from bert_jax import step as step_lib
 from bert_jax import text as text_lib
 from bert_jax import workdir as workdir_lib
@@ -101,7 +101,13 @@ class Run:
             params = adopt_lib.adopt(state.params, found, self.config.objective.distill.teacher)
         else:
             return state
-        return state.replace(params=params)
+        setup = self.setup
+        params = setup.layers.renew(params, state.params)
+        state = state.replace(params=params)
+        if setup.keeps_start:  # arrays of its own: those of the state are given up at each step
+            given = setup.layers.given(setup.layers.split(params)[0])
+            state = state.replace(start=jax.tree.map(jnp.copy, given))
+        return state
 
 
 def complete(
@@ -214,12 +220,27 @@ def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> 
         classifier_dropout=config.task.dropout,
         **{"has_mlm": False, **task.heads},
     )
+    spec = _as_task_reads(spec, config.task)
     steps = config.train.steps or _steps_of(config, task.train.num_examples, config.train.batch_size)
     sharding.check(config, mesh, spec, config.train.batch_size)
     setup = _setup(config, mesh, spec, (task.objective,), steps)
     setup = dataclasses.replace(setup, outputs=task.outputs)
     phase = Phase(0, steps, setup, task.train, task.evals["eval"], None)
     return Run(config, (phase,), tokenizer, task, source, None)
+
+
+def _as_task_reads(spec: spec_lib.ModelSpec, task: ConfigDict) -> spec_lib.ModelSpec:
+    """Returns the spec with the pooling, and of T-TA with the mask, that the task asks for."""
+    is_tta = spec.kind == "tta"
+    if task.see_self is not None and not is_tta:
+        raise ConfigError(
+            f"task.see_self = {task.see_self} is of T-TA, and the model is an encoder, whose tokens all see "
+            "themselves: set it to None"
+        )
+    reads_words = bool(spec.token_labels or spec.marked or spec.has_span)
+    see_self = is_tta and (reads_words if task.see_self is None else task.see_self)
+    pooling = "mean" if is_tta and spec.pooling == "first" else spec.pooling
+    return dataclasses.replace(spec, see_self=see_self, pooling=task.pooling or pooling)
 
 
 def _pretraining(
@@ -290,17 +311,24 @@ def _setup(
     config: ConfigDict, mesh: Mesh, spec: spec_lib.ModelSpec, goals: tuple[Any, ...], steps: int
 ) -> step_lib.Setup:
     learning_rate = optimizer.schedule(config.optimizer, steps)
+    task = config.task if config.task.name else None
     return step_lib.Setup(
         model=Model(spec),
         objectives=goals,
-        optimizer=optimizer.make(
-            config.optimizer, steps, learning_rate, config.task.head_rate if config.task.name else 1.0
-        ),
+        optimizer=optimizer.make(config.optimizer, steps, learning_rate, task.head_rate if task else 1.0),
         learning_rate=learning_rate,
         mesh=mesh,
         prng=config.train.prng,
         accumulation=config.train.accumulation,
-        l2=config.task.l2 if config.task.name else 0.0,
+        l2=task.l2 if task else 0.0,
+        layers=layerwise.of(
+            spec,
+            config.optimizer.freeze_layers,
+            task.reinit_layers if task else 0,
+            held=bool(task and (task.l2_start or task.mixout)),
+        ),
+        l2_start=task.l2_start if task else 0.0,
+        mixout=task.mixout if task else 0.0,
     )
 
 

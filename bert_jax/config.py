@@ -64,7 +64,19 @@ def default() -> ConfigDict:
     c.task.train_file = ""  # file in data.path, where it is not the usual one
     c.task.eval_file = ""  # the same of the evaluation
     c.task.l2 = 0.0  # lambda of the penalty lambda * sum(w^2) / 2 on all decayed weights
+    # lambda of the penalty lambda * sum((w - w0)^2) / 2 on the encoder's weights, w0 being those of init_from
+    # (L2-SP; Li et al. 2018). optimizer.weight_decay, which pulls to 0, goes on beside it.
+    c.task.l2_start = 0.0
+    # Probability that, in a step, an element of the encoder's kernels is that of init_from (Lee et al. 2020).
+    c.task.mixout = 0.0
+    c.task.reinit_layers = 0  # top layers drawn anew, the pooler with them (Zhang et al. 2021)
     c.task.dropout = 0.1  # dropout before the classifier
+    # What a classifier reads: the "first" token's state, their "mean", or what it learns to ("attention"); ""
+    # is as model.pooling says, and the mean of T-TA, whose first state was trained to say nothing but [CLS].
+    c.task.pooling = ""
+    # T-TA: the diagonal of its mask is lifted, so that a token sees itself too; None: where states of single
+    # words are read (tags, relations), and not where a text's are pooled.
+    c.task.see_self = placeholder(bool)
     c.task.head_rate = 1.0  # multiplies the learning rate of the layers that only the task has
     # Of "ner" and "tagging" over each word's first piece: "linear" (the default), "crf", "bilstm" or
     # "bilstm_crf". Of "relation": from the states where the two "entities" start (the default), or "pooled".
@@ -232,6 +244,11 @@ def default() -> ConfigDict:
     c.optimizer.eps = 1e-6  # added to the root of the second moment
     c.optimizer.weight_decay = 0.01  # decoupled; never on biases and LayerNorm
     c.optimizer.clip = 1.0  # largest global gradient norm; 0 for none
+    # The n-th layer from the top learns at the rate times layer_decay^n, the embeddings below L layers times
+    # layer_decay^(L + 1), what is above them at the rate itself (ELECTRA, BEiT). 1 is one rate for all.
+    c.optimizer.layer_decay = 1.0
+    # With init_from: 0 keeps the embeddings as they are, n the lowest n layers too, L all but the heads.
+    c.optimizer.freeze_layers = -1
 
     c.mesh = ConfigDict()
     c.mesh.data = -1  # devices that hold copies of the model; -1 takes all that are left

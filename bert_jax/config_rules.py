@@ -11,6 +11,7 @@ from bert_jax import config_tasks
 CHOICES = {
     "task.name": ("", *config_tasks.NAMES),
     "task.head": ("", *config_tasks.TOKEN_HEADS, *config_tasks.RELATION_HEADS),
+    "task.pooling": ("", "first", "mean", "attention"),
     "task.constraints": ("decode", "train", "none"),
     "task.scheme": ("auto", "iob1", "iob2", "iobes"),
     "task.errors": ("", "tokens", "letters"),
@@ -46,6 +47,9 @@ CHOICES = {
 RANGES: dict[str, tuple[float | None, float | None]] = {
     "seed": (0, 2**31 - 1),
     "task.l2": (0, None),
+    "task.l2_start": (0, None),
+    "task.mixout": (0, 0.999),
+    "task.reinit_layers": (0, None),
     "task.dropout": (0, 0.999),
     "task.head_rate": (0, None),
     "task.lstm_size": (1, None),
@@ -127,6 +131,8 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "optimizer.eps": (0, None),
     "optimizer.weight_decay": (0, None),
     "optimizer.clip": (0, None),
+    "optimizer.layer_decay": (1e-6, 1),
+    "optimizer.freeze_layers": (-1, None),
     "mesh.data": (-1, None),
     "mesh.fsdp": (1, None),
     "mesh.tensor": (1, None),
@@ -239,6 +245,24 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
         (
             p.warmup_steps and p.warmup_fraction,
             "optimizer.warmup_steps and optimizer.warmup_fraction are both set: set one of them",
+        ),
+        (
+            p.layer_decay != 1 and m.share_layers,
+            f"optimizer.layer_decay = {p.layer_decay:g} has a rate for each layer, and with "
+            "model.share_layers all layers have one layer's weights: set it to 1",
+        ),
+        (
+            p.freeze_layers >= 0 and not c.init_from,
+            f"optimizer.freeze_layers = {p.freeze_layers} keeps weights as they were given, and init_from "
+            "gives none: name a model there, or set -1",
+        ),
+        *(
+            (
+                c.task[key] and not (c.task.name and c.init_from),
+                f"task.{key} = {c.task[key]:g} is of a task that starts from a model: set task.name and "
+                "init_from, or set it to 0",
+            )
+            for key in ("l2_start", "mixout", "reinit_layers")
         ),
         (
             t.batch_size % t.accumulation,

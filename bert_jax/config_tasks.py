@@ -44,12 +44,20 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
             f'task.head = "{head}": of task.name = "{name}" it must be '
             + (f"one of {', '.join(map(repr, _heads(name)))}" if _heads(name) else "left empty"),
         ),
+        *(
+            (
+                pools and name in (*TAGGING, "relation", "wic", "wsc", *ANSWERS) and head != "pooled",
+                f'{key} = "{c[key.partition(".")[0]].pooling}" makes one vector of a text, and task.name = '
+                f'"{name}" reads none with this task.head: leave it out',
+            )
+            for key, pools in (
+                ("model.pooling", m.pooling == "attention"),
+                ("task.pooling", c.task.pooling),
+            )
+        ),
         (
-            m.pooling == "attention"
-            and name in (*TAGGING, "relation", "wic", "wsc", *ANSWERS)
-            and head != "pooled",
-            f'model.pooling = "attention" makes one vector of a text, and task.name = "{name}" reads none '
-            "with this task.head: leave it out",
+            m.pooling == "attention" and c.task.pooling not in ("", "attention"),
+            f'model.pooling = "attention" and task.pooling = "{c.task.pooling}": set one of them',
         ),
         (
             not d.path,
@@ -61,8 +69,9 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
         (d.general_path, "data.general_path is for pretraining: leave it empty for a task"),
         (d.extend_vocab, "data.extend_vocab is for pretraining: set it to 0 for a task"),
         (
-            m.kind == "tta",
-            'model.kind = "tta" has no [CLS] that sees the sentence: fine-tune with model.kind = "encoder"',
+            c.task.see_self is not None and m.kind == "encoder" and not c.init_from,
+            f'task.see_self = {c.task.see_self} is of T-TA: with model.kind = "encoder" every token sees '
+            "itself; set it to None",
         ),
     ]
 

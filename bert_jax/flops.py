@@ -6,6 +6,7 @@ recomputation not counted, over the device's peak.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 
@@ -36,7 +37,7 @@ _PEAKS = (
 )
 
 
-def train_step(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> float:
+def train_step(spec: ModelSpec, rows: int, seq_len: float, predictions: int, frozen: int = 0) -> float:
     """Returns the FLOPs of one update: the forward products, and twice as many backward.
 
     Args:
@@ -44,8 +45,13 @@ def train_step(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> 
       rows: B, rows of the global batch.
       seq_len: S.
       predictions: M, positions a row whose vocabulary logits are made; 0 without a token head.
+      frozen: lowest layers that no gradient goes back through.
     """
-    return 3.0 * forward(spec, rows, seq_len, predictions)
+    whole = forward(spec, rows, seq_len, predictions)
+    if not frozen:
+        return 3.0 * whole
+    below = dataclasses.replace(spec, layers=frozen, has_mlm=False, has_rtd=False, has_generator=False)
+    return 3.0 * whole - 2.0 * forward(below, rows, seq_len, 0)
 
 
 def forward(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> float:

@@ -7,9 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from absl import logging
 from ml_collections import ConfigDict
+
+from bert_jax import layerwise
 
 # Groups of parameters that only a fine-tuning task has: no pretraining goes before them.
 HEADS = ("classifier", "token_classifier", "span_head", "lstm", "crf", "pooling", "detector")
@@ -84,18 +87,41 @@ def make(
     """
     # No part of the chain where it changes nothing: the state would have another form.
     heads = () if head_rate == 1.0 else (optax.stateless(functools.partial(_scale_heads, head_rate)),)
+    decay = config.layer_decay
+    depths = () if decay == 1.0 else (optax.stateless(functools.partial(_scale_by_depth, decay)),)
     return optax.chain(
         optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
         optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
         optax.add_decayed_weights(config.weight_decay, mask=decays),
         optax.stateless(_scale_by_trust_ratio) if config.name == "lamb" else optax.identity(),
         *heads,
+        *depths,
         optax.scale_by_learning_rate(learning_rate or schedule(config, steps)),
     )
 
 
 def _scale_heads(rate: float, updates: Any, params: Any) -> Any:
     return {name: jax.tree.map(lambda x: x * rate, x) if name in HEADS else x for name, x in updates.items()}
+
+
+def _scale_by_depth(decay: float, updates: Any, params: Any) -> Any:
+    """Scales the update of the n-th of L layers from the top by decay^n, of the embeddings by decay^(L + 1).
+
+    That is BEiT's rule (Bao et al. 2022); ELECTRA's released code has one more factor below its heads. What
+    lies above the layers is left alone.
+    """
+    encoder = updates["encoder"]
+    count = len(next(iter(jax.tree.leaves(encoder.get(layerwise.STACK))), ()))
+    rates = decay ** np.arange(count, 0, -1, np.float32)
+
+    def scale(name: str, group: Any) -> Any:
+        if name in layerwise.ABOVE:
+            return group
+        if name == layerwise.STACK:
+            return jax.tree.map(lambda x: x * rates.reshape(-1, *(1,) * (x.ndim - 1)), group)
+        return jax.tree.map(lambda x: x * decay ** (count + 1), group)
+
+    return {**updates, "encoder": {name: scale(name, group) for name, group in encoder.items()}}
 
 
 def _scale_by_trust_ratio(updates: Any, params: Any) -> Any:

@@ -19,8 +19,8 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
+from bert_jax import layerwise, sharding
 from bert_jax import optimizer as optimizer_lib
-from bert_jax import sharding
 from bert_jax.models.model import Model
 
 Batch = Mapping[str, jax.Array]
@@ -36,12 +36,15 @@ class State:
       params: float32 parameters.
       opt_state: the optimizer's.
       key: raw bits of the key that every step's dropout key is folded from; its kind is config.
+      start: the encoder's trained weights as the run was given them (`layerwise.Layers.given`), where it is
+        held to them; else None.
     """
 
     step: jax.Array
     params: Any
     opt_state: Any
     key: jax.Array
+    start: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Setup:
     Attributes:
       model: the model.
       objectives: what its outputs are judged by, with weights.
-      optimizer: the gradient transformation.
+      optimizer: the gradient transformation, of what is trained.
       learning_rate: its schedule, for the log.
       mesh: where arrays live.
       prng: kind of random keys.
@@ -60,6 +63,9 @@ class Setup:
       teacher: the model whose outputs objectives compare with, as `teacher_<output>`; or None.
       teacher_params: its parameters, on the devices; they are no part of the state.
       outputs: names of the model's outputs that evaluation gives beside the sums.
+      layers: which of the model's are trained; by default all.
+      l2_start: lambda of the penalty lambda * sum((w - w0)^2) / 2 over the weights that were given.
+      mixout: probability that such a weight is the given one in a step.
     """
 
     model: Model
@@ -73,6 +79,14 @@ class Setup:
     teacher: Model | None = None
     teacher_params: Any = None
     outputs: tuple[str, ...] = ()
+    layers: layerwise.Layers = dataclasses.field(default_factory=layerwise.Layers)
+    l2_start: float = 0.0
+    mixout: float = 0.0
+
+    @property
+    def keeps_start(self) -> bool:
+        """Whether the state holds the weights that the run was given."""
+        return bool(self.l2_start or self.mixout)
 
 
 def abstract_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
@@ -87,6 +101,7 @@ def abstract_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
     on_mesh = sharding.param_shardings(boxed.params, setup.mesh)
     shapes = nn.unbox(boxed)
     everywhere = sharding.replicated(setup.mesh)
+    trained, _ = setup.layers.split(on_mesh)
     placed = State(
         step=everywhere,
         params=on_mesh,
@@ -94,10 +109,11 @@ def abstract_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
             setup.optimizer,
             lambda _, spec: spec,
             shapes.opt_state,
-            on_mesh,
+            trained,
             transform_non_params=lambda _: everywhere,
         ),
         key=everywhere,
+        start=setup.layers.given(trained) if setup.keeps_start else None,
     )
     return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, placed)
 
@@ -114,11 +130,13 @@ def _init(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
     params_key, dropout_key = jax.random.split(jax.random.key(seed, impl=setup.prng))
     streams = {"params": params_key, "sample": dropout_key}  # what is drawn changes no parameter
     params = setup.model.init(streams, row, mutable=["params"])["params"]
+    trained, _ = setup.layers.split(nn.unbox(params))
     return State(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        opt_state=setup.optimizer.init(nn.unbox(params)),
+        opt_state=setup.optimizer.init(trained),
         key=jax.random.key_data(dropout_key),
+        start=setup.layers.given(trained) if setup.keeps_start else None,
     )
 
 
@@ -134,15 +152,15 @@ def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key, impl=setup.prng), state.step)
         # A batch without a target (all padding, say) has loss 0, not NaN.
         counts = {o.name: jnp.maximum(o.count(batch), 1.0) for o in setup.objectives}
-        grads, sums = _gradients(setup, state.params, teacher_params, batch, counts, key)
-        updates, opt_state = setup.optimizer.update(grads, state.opt_state, state.params)
-        new = state.replace(
-            step=state.step + 1, params=optax.apply_updates(state.params, updates), opt_state=opt_state
-        )
+        trained, kept = setup.layers.split(state.params)
+        grads, sums = _gradients(setup, trained, (kept, state.start, teacher_params), batch, counts, key)
+        updates, opt_state = setup.optimizer.update(grads, state.opt_state, trained)
+        params = setup.layers.join(optax.apply_updates(trained, updates), kept)
+        new = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
         one = jnp.ones(())
         total = sum(o.weight * sums[f"{o.name}_loss"] / counts[o.name] for o in setup.objectives)
         metrics = {name: (value, counts[name.split("_")[0]]) for name, value in sums.items()}
-        metrics["loss"] = (total + _penalty(setup, state.params), one)
+        metrics["loss"] = (total + _penalty(setup, trained, state.start), one)
         metrics["grad_norm"] = (optax.tree.norm(grads), one)
         metrics["tokens"] = (jnp.sum(batch["segment_ids"] > 0).astype(jnp.float32), one)
         metrics["row_length"] = (one * batch["tokens"].shape[-1], one)
@@ -254,20 +272,29 @@ def _taught(setup: Setup, params: Any, batch: Batch) -> dict[str, jax.Array]:
 
 def _gradients(
     setup: Setup,
-    params: Any,
-    teacher_params: Any,
+    trained: Any,
+    constant: tuple[Any, Any, Any],
     batch: Batch,
     counts: Mapping[str, jax.Array],
     key: jax.Array,
 ) -> tuple[Any, dict[str, jax.Array]]:
-    """Returns the gradient of sum / count over the whole batch, and the objectives' sums."""
+    """Returns the gradient of sum / count over the whole batch, and the objectives' sums.
 
-    def loss(params: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+    Args:
+      setup: the run's.
+      trained: the parameters that it is the gradient of.
+      constant: the other parameters, what the trained ones were given as, and the teacher's parameters.
+      batch, counts, key: of the step.
+    """
+    kept, start, teacher_params = constant
+
+    def loss(trained: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
         # Modules fold their own names into a key, so the streams differ where they are drawn from.
         streams = {"dropout": key, "sample": key}
+        params = setup.layers.join(_mixed(setup, trained, start, key), kept)
         outputs = _apply(setup.model, params, part, True, rngs=streams)
         outputs |= _taught(setup, teacher_params, part)
-        total, sums = _penalty(setup, params) / setup.accumulation, {}
+        total, sums = _penalty(setup, trained, start) / setup.accumulation, {}
         for objective in setup.objectives:
             for name, value in objective.sums(part, outputs).items():
                 sums[f"{objective.name}_{name}"] = value
@@ -276,7 +303,7 @@ def _gradients(
 
     gradient = jax.grad(loss, has_aux=True)
     if setup.accumulation == 1:
-        return gradient(params, batch, key)
+        return gradient(trained, batch, key)
 
     parts = setup.accumulation
 
@@ -288,22 +315,33 @@ def _gradients(
 
     def body(carry: Any, xs: tuple[Batch, jax.Array]) -> tuple[Any, None]:
         part, number = xs
-        added = gradient(params, part, jax.random.fold_in(key, number))
+        added = gradient(trained, part, jax.random.fold_in(key, number))
         return jax.tree.map(jnp.add, carry, added), None
 
     microbatches = jax.tree.map(split, dict(batch))
     first = jax.tree.map(lambda x: x[0], microbatches)
-    shapes = jax.eval_shape(gradient, params, first, key)
+    shapes = jax.eval_shape(gradient, trained, first, key)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     total, _ = jax.lax.scan(body, zeros, (microbatches, jnp.arange(parts)))
     return total
 
 
-def _penalty(setup: Setup, params: Any) -> jax.Array | float:
-    """Returns lambda * sum(w^2) / 2 over the decayed weights, or 0."""
-    if not setup.l2:
-        return 0.0
-    squares = jax.tree.map(
-        lambda p, decayed: jnp.sum(p**2) if decayed else 0.0, params, optimizer_lib.decays(params)
-    )
-    return setup.l2 / 2 * sum(jax.tree.leaves(squares))
+def _mixed(setup: Setup, trained: Any, start: Any, key: jax.Array) -> Any:
+    """Returns the trained parameters as a step uses them: some elements are the given ones (mixout)."""
+    if not setup.mixout:
+        return trained
+    given = layerwise.mixout(setup.layers.given(trained), start, setup.mixout, key)
+    return setup.layers.with_given(trained, given)
+
+
+def _penalty(setup: Setup, trained: Any, start: Any) -> jax.Array | float:
+    """Returns lambda * sum(w^2) / 2 over the decayed weights, and that of the distance to the given ones."""
+    total = 0.0
+    if setup.l2:
+        squares = jax.tree.map(
+            lambda p, decayed: jnp.sum(p**2) if decayed else 0.0, trained, optimizer_lib.decays(trained)
+        )
+        total = setup.l2 / 2 * sum(jax.tree.leaves(squares))
+    if setup.l2_start:
+        total += setup.l2_start / 2 * layerwise.distance(setup.layers.given(trained), start)
+    return total

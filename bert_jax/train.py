@@ -355,7 +355,8 @@ def _rates(
     predictions = sum(getattr(objective, "capacity", 0) for objective in phase.setup.objectives)
     length, tokens = means.pop("row_length"), means.pop("tokens")
     rows = phase.train.batch_size * getattr(phase.train, "choices", 1)
-    work = flops.train_step(phase.setup.model.spec, rows, length, predictions)
+    frozen = max(0, phase.setup.layers.frozen)
+    work = flops.train_step(phase.setup.model.spec, rows, length, predictions, frozen)
     if phase.setup.teacher is not None:
         work += flops.forward(phase.setup.teacher.spec, phase.train.batch_size, length, predictions)
     values = {

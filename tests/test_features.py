@@ -1,12 +1,17 @@
 """Batches of labelled rows: literal rows, cutting, order, and every example once."""
 
+import dataclasses
+import pathlib
 from typing import Any
 
 import numpy as np
 import pytest
 import tasks_data
 
+from bert_jax import build, sharding
+from bert_jax import step as step_lib
 from bert_jax.data import tokenizer as tokenizer_lib
+from bert_jax.objectives.classification import Classification
 from bert_jax.tasks import features as features_lib
 from bert_jax.tasks.features import Examples, Features
 
@@ -203,3 +208,41 @@ def test_an_evaluation_counts_each_example_once(tokenizer: Any) -> None:
     assert fewer.numbers.tolist() == [0, 3, 6]
     assert fewer.labels.tolist() == [0, 1, 0]
     assert fewer.batch(0, np.arange(4))["segment_ids"].sum(1).tolist() == [3, 6, 9, 0]
+
+
+def test_a_program_is_compiled_once_for_each_row_length(tmp_path: pathlib.Path) -> None:
+    """Batches of all lengths from 3 to 12 tokens, three times: a program for each row length."""
+    tasks_data.tokenizer(tmp_path)
+    rows = "".join(f"x\t{i % 2}\t\t{' '.join('abcd'[j % 4] for j in range(i % 10 + 1))}\n" for i in range(20))
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text(rows)
+    c = tasks_data.config(
+        "cola", tmp_path, data__tokenizer=str(tmp_path / "vocab.txt"), data__buckets=(8, 5),
+        train__batch_size=1, model__hidden_size=4, model__layers=1, model__heads=1,
+        model__feed_forward_size=4, model__max_positions=12,
+    )  # fmt: skip
+    run = build.build(c, None)
+    traced: dict[bool, list[int]] = {True: [], False: []}
+
+    class Noted(Classification):
+        training = True
+
+        def sums(self, batch: Any, outputs: Any) -> Any:
+            traced[self.training].append(batch["tokens"].shape[-1])
+            return super().sums(batch, outputs)
+
+    noted = Noted()
+    setup = dataclasses.replace(run.setup, objectives=(noted,))
+    update, evaluate = step_lib.make_train_step(setup), step_lib.make_eval_step(setup)
+    examples, one = run.task.train, np.arange(1)
+    state = run.initial_state(examples.batch(0, one))
+    lengths = set()
+    for step in range(60):
+        batch = sharding.to_devices(examples.batch(step, one), 1, setup.mesh)
+        lengths.add(int(batch["segment_ids"].sum()))
+        noted.training = True
+        state, _ = update(state, batch)
+        noted.training = False
+        evaluate(state.params, batch)
+    assert lengths == set(range(3, 13))
+    assert sorted(traced[True]) == sorted(traced[False]) == [5, 8, 12]

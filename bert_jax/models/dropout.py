@@ -12,6 +12,8 @@ def dropped(x: jax.Array, rate: float, key: jax.Array) -> jax.Array:
     bits are drawn; the rate is met to within 2^-17.
     """
     threshold = round(rate * 2**16)
+    if threshold == 2**16:
+        return jnp.zeros_like(x)
     bits = jax.random.bits(key, x.shape, jnp.uint16)
     return jnp.where(bits >= threshold, x / (1.0 - threshold / 2**16), jnp.zeros_like(x))
 

@@ -289,7 +289,7 @@ class Encoder(nn.Module):
         Args:
           tokens, segment_ids, positions, type_ids: (B, S) int32, as the pipeline makes them.
           train: with dropout.
-          see_self: lifts T-TA's diagonal, as a downstream task may want; nothing to an encoder.
+          see_self: lifts T-TA's diagonal, as the spec may do; nothing to an encoder.
           prefix: (B, S) int32, 1 where a token belongs to the source; for model.mask = "prefix".
           asked: as in `contextualize`.
         """
@@ -318,6 +318,6 @@ def mask_of(
     return Mask(
         segment_ids,
         prefix=prefix if spec.mask == "prefix" else None,
-        diagonal=spec.kind == "tta" and not see_self,
+        diagonal=spec.kind == "tta" and not (see_self or spec.see_self),
         causal=spec.mask == "causal",
     )

@@ -94,7 +94,7 @@ class Model(nn.Module):
             alike, where they differ from one unpadded text in each row; and `prefix`, 1 in a
             source, where the mask is "prefix" and not all of a text is its source.
           train: with dropout.
-          see_self: lifts T-TA's diagonal.
+          see_self: lifts T-TA's diagonal, where the spec does not.
         """
         batch = _filled(batch)
         return self.encoder(

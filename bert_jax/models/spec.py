@@ -56,6 +56,7 @@ class ModelSpec:
     nsp_head: str = "pooled"
     pooler: str = "tanh"
     pooling: str = "first"
+    see_self: bool = False  # T-TA: the diagonal of its mask is lifted
     generator_fraction: float = 0.25
     scan: bool = False
     remat: str = "none"

@@ -210,7 +210,7 @@ def unused(spec: ModelSpec) -> set[str]:
     """Returns the fields that mean nothing beside the others."""
     names = set()
     if spec.kind != "tta":
-        names |= {"tta_query"}
+        names |= {"tta_query", "see_self"}
     if spec.position != "rotary":
         names |= {"rope_theta", "rope_layout", "local_rope_theta"}
     if spec.position != "learned":
