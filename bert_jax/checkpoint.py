@@ -72,7 +72,7 @@ class Checkpoints:
         return max(self._steps(), default=None)
 
     def best_step(self) -> int | None:
-        """Returns the step of the best metric, the newest among equals; None where none has one."""
+        """Returns the step of the best metric, the first among equals; None where none has one."""
         return _best({s: self._metrics.get(s) for s in self._steps()}, self._best_mode)
 
     def best_metric(self) -> float | None:
@@ -278,7 +278,7 @@ def _best(metrics: dict[int, float | None], mode: str | None) -> int | None:
     if mode is None or not known:
         return None
     sign = 1 if mode == "max" else -1
-    return max(known, key=lambda step: (sign * known[step], step))
+    return max(known, key=lambda step: (sign * known[step], -step))
 
 
 def _recorded_best(directory: epath.Path, steps: Sequence[int]) -> int | None:

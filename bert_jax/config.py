@@ -75,7 +75,7 @@ def default() -> ConfigDict:
     # is as model.pooling says, and the mean of T-TA, whose first state was trained to say nothing but [CLS].
     c.task.pooling = ""
     # T-TA: the diagonal of its mask is lifted, so that a token sees itself too; None: where states of single
-    # words are read (tags, relations), and not where a text's are pooled.
+    # words are read (tags, relations, answers), not where a text's are pooled.
     c.task.see_self = placeholder(bool)
     c.task.head_rate = 1.0  # multiplies the learning rate of the layers that only the task has
     # Of "ner" and "tagging" over each word's first piece: "linear" (the default), "crf", "bilstm" or
@@ -227,6 +227,9 @@ def default() -> ConfigDict:
     c.train.eval_batch_size = 0  # rows an evaluation batch; 0 is batch_size
     c.train.eval_rows = 0  # most rows that one evaluation reads; 0 is all
     c.train.eval_every = 0  # steps between evaluations; 0 evaluates at the end only
+    # The run ends after so many evaluations (of the last phase) without a better metric; 0 takes all steps.
+    # The learning rate falls as if all were taken.
+    c.train.patience = 0
     c.train.log_every = 100  # steps between lines of metrics.jsonl
     c.train.prng = "threefry2x32"  # kind of random keys: "threefry2x32", "rbg" or "unsafe_rbg"
     c.train.compilation_cache = "default"  # directory of compiled programs; "" for none

@@ -120,6 +120,7 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "train.eval_batch_size": (0, None),
     "train.eval_rows": (0, None),
     "train.eval_every": (0, None),
+    "train.patience": (0, None),
     "train.log_every": (1, None),
     "optimizer.learning_rate": (0, None),
     "optimizer.warmup_steps": (0, None),
@@ -267,6 +268,11 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
         (
             t.batch_size % t.accumulation,
             f"train.batch_size = {t.batch_size} is not a multiple of train.accumulation = {t.accumulation}",
+        ),
+        (
+            t.patience and not t.eval_every,
+            f"train.patience = {t.patience} counts evaluations, and train.eval_every = 0 makes one at the "
+            "end only: set both, or patience to 0",
         ),
         (
             not t.steps and not t.epochs and not t.phases,

@@ -46,7 +46,9 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
         ),
         *(
             (
-                pools and name in (*TAGGING, "relation", "wic", "wsc", *ANSWERS) and head != "pooled",
+                pools
+                and name in (*TAGGING, "relation", "wic", "wsc", *ANSWERS, "seq2seq", "spelling")
+                and head != "pooled",
                 f'{key} = "{c[key.partition(".")[0]].pooling}" makes one vector of a text, and task.name = '
                 f'"{name}" reads none with this task.head: leave it out',
             )

@@ -79,7 +79,8 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
     mode = run.task.best_mode if run.task else "min"
     checkpoints = Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=mode)
     sample = _sample(run)
-    restored = checkpoints.restore(step_lib.abstract_state(run.setup, sample, config.seed))
+    abstract = step_lib.abstract_state(run.setup, sample, config.seed)
+    restored = checkpoints.restore(abstract)
     start, state = restored if restored else (0, run.initial_state(sample))
     log = log_lib.Log(root, start, steps, writes=jax.process_index() == 0)
     size = sum(x.size for x in jax.tree.leaves(state.params))
@@ -91,12 +92,14 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
 
     # --- Loop
     phase: build.Phase | None = None
-    best = checkpoints.best_metric()
+    best, best_step = checkpoints.best_metric(), checkpoints.best_step()
+    # A run that was killed after its last step, or when it had stopped, has all but its result.
+    ended = start == steps or _out_of_patience(run, best_step, start)
     window: step_lib.Sums | None = None
     pending: tuple[int, step_lib.Sums] | None = None
     latest: dict[str, float] = {}
     with _signals() as stop, contextlib.closing(checkpoints), contextlib.closing(log):
-        for step, its_phase, batch in _batches(run, start):
+        for step, its_phase, batch in () if ended else _batches(run, start):
             began, first = time.monotonic(), its_phase is not phase
             if first:
                 phase = its_phase
@@ -125,17 +128,19 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                     window, pending = _checked(pending, window, checkpoints), None
                 began = time.monotonic()
                 latest = evaluator(state.params)
-                if step == steps:
-                    latest |= evaluator.generated(state.params)
                 if phase is run.phases[-1]:  # losses over rows of other lengths are no comparison
                     metric = latest[run.task.metric if run.task else "loss"]
-                    improved = best is None or (metric > best if mode == "max" else metric < best)
-                    best = metric if improved else best
+                    better = best is None or (metric > best if mode == "max" else metric < best)
+                    improved = better and math.isfinite(metric)
+                    best, best_step = (metric, step) if improved else (best, best_step)
+                ended = step == steps or _out_of_patience(run, best_step, step)
+                if ended:
+                    latest |= evaluator.generated(state.params)
                 log.write(step, "eval", latest)
                 log.pause(time.monotonic() - began)
 
             leave = stop.agreed(step)
-            if step % config.checkpoint.every == 0 or improved or step == steps or leave:
+            if step % config.checkpoint.every == 0 or improved or ended or leave:
                 if pending:
                     window, pending = _checked(pending, window, checkpoints), None
                 began = time.monotonic()
@@ -143,21 +148,38 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
                     workdir_lib.write_facts(root, run.task.facts_of(latest))
                 checkpoints.save(step, state, metric)
                 log.pause(time.monotonic() - began)
-            if leave and step < steps:
+            if ended:
+                break
+            if leave:
                 checkpoints.wait()
                 log.say(
                     f"stopped by {leave.name} after step {step}: saved; the same command goes on from there"
                 )
                 sys.exit(128 + leave)
-        if start == steps:
+        last = checkpoints.latest_step()
+        if start == last:
             evaluator = Evaluator(run, run.phases[-1])
             latest = evaluator(state.params) | evaluator.generated(state.params)
-        evaluator.write_predictions(root / workdir_lib.PREDICTIONS, state.params)
+        of_best = latest
+        if run.task:
+            params = state.params
+            if best_step not in (None, last):  # what `load` and `predict` take is what the files say
+                del state, params  # there may be no room for both
+                params = checkpoints.restore_step(best_step, abstract).params
+                of_best = evaluator(params) | evaluator.generated(params)
+            evaluator.write_predictions(root / workdir_lib.PREDICTIONS, params)
         checkpoints.wait()
         seconds = log.seconds()
 
     # --- Result
-    result = _result(run, latest, workdir_lib.start_metrics(root), seconds)
+    if not run.task and best is not None:
+        of_best = {"loss": best}
+    result = _result(run, latest, last, of_best, best_step, workdir_lib.start_metrics(root), seconds)
+    if best_step not in (None, last):
+        logging.info(
+            "best %s %.4g at step %d, whose checkpoint predict and load take; %.4g at step %d, the last",
+            result["metric"], result["best_value"], best_step, result["value"], last,
+        )  # fmt: skip
     if jax.process_index() == 0:
         workdir_lib.write_result(root, result)
     return result
@@ -368,17 +390,47 @@ def _rates(
     return values, (run.steps - step) * taken
 
 
+def _out_of_patience(run: build.Run, best_step: int | None, step: int) -> bool:
+    """Returns whether a run waits no longer for a better metric than that of `best_step`, after a step.
+
+    That follows from the two steps alone: a run that goes on from a checkpoint ends where it would have.
+    """
+    train = run.config.train
+    if not train.patience:
+        return False
+    since = max(run.phases[-1].start, best_step or 0)
+    return step // train.eval_every - since // train.eval_every >= train.patience
+
+
 def _result(
-    run: build.Run, metrics: dict[str, float], start: dict[str, float], seconds: float
+    run: build.Run,
+    metrics: dict[str, float],
+    last: int,
+    of_best: dict[str, float],
+    best_step: int | None,
+    start: dict[str, float],
+    seconds: float,
 ) -> dict[str, Any]:
+    """Returns what result.json says.
+
+    Args:
+      run: the run.
+      metrics, last: of the last step, and which it was.
+      of_best, best_step: the metrics of the best, and which it was; None where no evaluation chose one.
+      start: the metrics before the first step, if there are any.
+      seconds: that it took.
+    """
     metric = (run.task.result or run.task.metric) if run.task else "loss"
     return {
         "task": run.config.task.name or "pretraining",
         "metric": metric,
         "value": metrics[metric],
+        "best_value": of_best[metric],
+        "best_step": best_step,
         **metrics,
         **{f"start_{name}": value for name, value in start.items() if name in metrics},
-        "steps": run.steps,
+        **({"stopped_early": last < run.steps} if run.config.train.patience else {}),
+        "steps": last,
         "seconds": round(seconds, 1),
     }
 

@@ -171,7 +171,7 @@ def test_bounds_are_told(key):
         ({"objective__nsp__weight": 1.0, "model__segments": 1}, ["objective.nsp", "model.segments"]),
         ({"task__name": "cola"}, ['task.name = "cola"', "data.path"]),
         ({**TASK, "data__packing": True}, ["data.packing"]),
-        ({**TASK, "model__kind": "tta"}, ['model.kind = "tta"']),
+        ({**TASK, "task__see_self": True}, ["task.see_self = True", 'model.kind = "encoder"']),
         ({**TTA, "model__mask": "causal"}, ['model.kind = "tta"', 'model.mask = "causal"']),
         ({"objective__causal__weight": 1.0}, ["objective.causal.weight", 'model.mask = "full"']),
         ({"objective__prefix__weight": 1.0}, ["objective.prefix.weight", 'model.mask = "full"']),

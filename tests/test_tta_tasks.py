@@ -37,13 +37,14 @@ def test_a_state_depends_on_its_own_token_only_when_the_diagonal_is_lifted(
     """By gradients of each state with respect to each token's row of the word table."""
     spec = dataclasses.replace(given.spec, see_self=see_self, tta_query=query, has_mlm=False)
     mixture = np.random.default_rng(0).normal(size=spec.hidden_size).astype(np.float32)
+    encoder = jax.tree.map(jnp.asarray, given.params["encoder"])
 
     def states(word: jax.Array) -> jax.Array:
-        params = {"encoder": {**given.params["encoder"], "word": word}}
+        params = {"encoder": {**encoder, "word": word}}
         batch = {"tokens": ROWS, "segment_ids": (ROWS > 0).astype(np.int32)}
         return jnp.einsum("BSD,D->BS", Model(spec).apply({"params": params}, batch)["hidden"], mixture)
 
-    moved = jax.jit(jax.jacrev(states))(jnp.asarray(given.params["encoder"]["word"]))  # (B, S, V, E)
+    moved = jax.jit(jax.jacrev(states))(encoder["word"])  # (B, S, V, E)
     moved = np.abs(np.asarray(moved)).max(axis=-1)
     for row, tokens in enumerate(ROWS):
         length = int((tokens > 0).sum())
@@ -75,7 +76,7 @@ def task_config(tmp_path: pathlib.Path, name: str, source: load.Source, **keys: 
     if not model.exists():
         tiny_models.save(model, source)
     c = tasks_data.config(name, data)
-    c.init_from, c.train.steps, c.data.workers, c.model.scan = str(model), 30, 1, True
+    c.init_from, c.train.steps, c.data.workers, c.model.scan = str(model), 150, 1, True
     c.train.batch_size, c.optimizer.learning_rate = 6, 1e-2
     c.task.dropout = c.model.dropout = c.model.attention_dropout = 0.0
     c.train.compilation_cache = str(tmp_path.parent / "compiled")
