@@ -18,7 +18,9 @@ giving the source back. Then
     python -m bert_jax.predict --model=runs/seq2seq --input=FILE --output=FILE [--beam_size=4]
 
 Hardware and time: as configs/glue.py for the steps; a beam is a row more in the search at the end.
-Seen: no full run yet.
+Seen: no full run from a pretrained model yet. A new one of 2 layers (D64) on 3,135 made pairs of a date in
+words and in digits, 600 steps of 32 rows of 40 tokens: all of 165 other dates right (BLEU 100; .06 for
+giving the source back), 4 min 45 s in all on one CPU core that nine programs shared.
 """
 
 from ml_collections import ConfigDict

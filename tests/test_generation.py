@@ -21,7 +21,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "rotary": {"position": "rotary", "segments": 0},
     "local": {
         "norm": "pre", "position": "rotary", "local_window": 4, "global_every": 2, "first_norm": False,
-        "bias": False, "gated": True,
+        "bias": False, "gated": True, "attention_kernel": "blocks", "attention_block": 4,
     },
     "shared": {
         "share_layers": True, "embedding_size": 8, "mlm_head": "plain", "position": "sinusoidal",
