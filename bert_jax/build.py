@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -155,7 +156,7 @@ def complete(
 
 
 def _tokenizer_of(directory: str) -> str:
-    own = epath.Path(directory) / workdir_lib.TOKENIZER
+    own = workdir_lib.of_model(directory) / workdir_lib.TOKENIZER
     return str(own if own.exists() else directory)
 
 
@@ -174,6 +175,45 @@ def _read_teacher(config: ConfigDict) -> load.Source:
             f"{config.model.hidden_size} and the teacher's is {spec.hidden_size}; set it to 0"
         )
     return teacher
+
+
+def finished(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any] | None:
+    """Returns the result of the run in a workdir, if it has ended and is that of this config."""
+    found, result = workdir_lib.read_config(workdir), workdir_lib.read_result(workdir)
+    if found is None or result is None:
+        return None
+    asked, _, _ = complete(config, found)
+    return None if config_lib.differing_keys(asked, found) else result
+
+
+def build_together(
+    configs: Sequence[ConfigDict], source: load.Source | None, teacher: load.Source | None = None
+) -> list[Run]:
+    """Returns the runs of configs that differ in seed and learning rate alone.
+
+    They share all but the order of their examples, so the data is read once. Their steps are the first's,
+    of whose learning rate the others' are multiples (`step.Together`).
+
+    Args:
+      configs: complete.
+      source, teacher, and what is raised: as in `build`.
+    """
+    first = build(configs[0], source, teacher)
+    of_seed = {configs[0].seed: first}
+    for config in configs[1:]:
+        if config.seed in of_seed:
+            continue
+        if first.task:
+            train = first.phases[0].train.seeded(config.seed)
+            phases = (dataclasses.replace(first.phases[0], train=train),)
+        else:
+            other = _pretraining(config, first.setup.mesh, source, None)
+            phases = tuple(
+                dataclasses.replace(new, setup=old.setup)
+                for new, old in zip(other.phases, first.phases, strict=True)
+            )
+        of_seed[config.seed] = dataclasses.replace(first, phases=phases)
+    return [dataclasses.replace(of_seed[config.seed], config=config) for config in configs]
 
 
 def build(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging as python_logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import jax
@@ -53,6 +53,7 @@ class Checkpoints:
         self._directory = _absolute(directory)
         self._keep = keep
         self._best_mode = best_mode
+        self.held: int | None = None  # a step that is kept too, whichever others there are
         context = ocp.Context()
         # Weights hardly compress, and the time is taken from the training's own processors.
         context.array.saving.use_compression = False
@@ -70,6 +71,10 @@ class Checkpoints:
     def latest_step(self) -> int | None:
         """Returns the newest step that is saved or being saved, or None."""
         return max(self._steps(), default=None)
+
+    def steps(self) -> set[int]:
+        """Returns all steps that are saved or being saved."""
+        return {*self._steps()}
 
     def best_step(self) -> int | None:
         """Returns the step of the best metric, the first among equals; None where none has one."""
@@ -111,7 +116,9 @@ class Checkpoints:
             custom_metadata={"record": record, "crc32": checkpoint_record.crc32(record)},
         )
 
-    def restore(self, abstract_state: PyTree) -> tuple[int, PyTree] | None:
+    def restore(
+        self, abstract_state: PyTree, among: Collection[int] | None = None
+    ) -> tuple[int, PyTree] | None:
         """Returns (step, state) of the newest checkpoint that is whole, or None where there is none.
 
         Damaged ones are named in a warning, and moved aside once an older one has been read.
@@ -119,13 +126,15 @@ class Checkpoints:
         Args:
           abstract_state: jax.ShapeDtypeStruct leaves with the shardings to restore onto; the mesh
             and number of devices may be others than those it was saved from.
+          among: the steps that may be chosen; None for all.
 
         Raises:
           CheckpointError: all are damaged, or the arrays are those of another model or optimizer.
         """
         self.wait()
         damaged: list[int] = []
-        for step in sorted(self._steps(), reverse=True):
+        chosen = self.steps() if among is None else self.steps() & {*among}
+        for step in sorted(chosen, reverse=True):
             try:
                 state = self._load(step, abstract_state)
             except DamagedError as error:
@@ -200,6 +209,15 @@ class Checkpoints:
             multihost_utils.sync_global_devices("bert_jax: damaged checkpoints are moved aside")
         self._orbax.reload()
 
+    def release(self) -> None:
+        """Ends `held`, and removes what was kept for it alone."""
+        self.wait()
+        held, self.held = self.held, None
+        kept = {*sorted(self._steps())[-self._keep :], self.best_step()}
+        if held is not None and held in self._steps() and held not in kept:
+            (self._directory / str(held)).rmtree()
+            self._orbax.reload()
+
     def wait(self) -> None:
         """Returns when the save under way is complete; raises its error if it failed."""
         self._orbax.wait()
@@ -218,7 +236,8 @@ class _Preservation:
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         del context
         steps = [checkpoint.step for checkpoint in checkpoints]
-        kept = {*sorted(steps)[-self._checkpoints._keep :], self._checkpoints.best_step()}
+        newest = sorted(steps)[-self._checkpoints._keep :]
+        kept = {*newest, self._checkpoints.best_step(), self._checkpoints.held}
         return [step in kept for step in steps]
 
 

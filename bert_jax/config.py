@@ -63,6 +63,7 @@ def default() -> ConfigDict:
     c.task.bleu_tokenize = "13a"  # sacrebleu's tokenizer: "13a", "intl", "zh", "char" or "none"
     c.task.train_file = ""  # file in data.path, where it is not the usual one
     c.task.eval_file = ""  # the same of the evaluation
+    c.task.train_rows = 0  # most training examples that are used, evenly spread; 0 is all
     c.task.l2 = 0.0  # lambda of the penalty lambda * sum(w^2) / 2 on all decayed weights
     # lambda of the penalty lambda * sum((w - w0)^2) / 2 on the encoder's weights, w0 being those of init_from
     # (L2-SP; Li et al. 2018). optimizer.weight_decay, which pulls to 0, goes on beside it.
@@ -264,6 +265,14 @@ def default() -> ConfigDict:
 
     c.sweep = ConfigDict()
     c.sweep.seeds = 1  # runs with seeds seed, seed + 1, ...; members live in members/N
+    # Values to try, each with each of the others and with all seeds; () is what the config says.
+    c.sweep.learning_rate = ()  # of optimizer.learning_rate
+    c.sweep.batch_size = ()  # of train.batch_size
+    c.sweep.epochs = ()  # of train.epochs
+    # Most members of equal shapes that train in one program, for whose states and activations there must be
+    # memory; 0 is all on an accelerator and 1, one after the other, on a CPU.
+    c.sweep.together = 0
+    c.sweep.keep = "all"  # whose checkpoints stay when all is done: "all", or the "best" member's
     return c
 
 
@@ -283,6 +292,8 @@ FREE_KEYS = (
     "checkpoint.keep",
     "model.scan",
     "model.remat",
+    "sweep.together",
+    "sweep.keep",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -40,12 +41,14 @@ CHOICES = {
     "data.unit": ("document", "sentence"),
     "train.prng": ("threefry2x32", "rbg", "unsafe_rbg"),
     "optimizer.name": ("adamw", "lamb"),
+    "sweep.keep": ("all", "best"),
     "optimizer.schedule": ("linear", "cosine", "wsd", "constant"),
 }
 
 # key -> (lowest, highest) value, both allowed; None is no bound.
 RANGES: dict[str, tuple[float | None, float | None]] = {
     "seed": (0, 2**31 - 1),
+    "task.train_rows": (0, None),
     "task.l2": (0, None),
     "task.l2_start": (0, None),
     "task.mixout": (0, 0.999),
@@ -140,6 +143,7 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "checkpoint.every": (1, None),
     "checkpoint.keep": (1, None),
     "sweep.seeds": (1, None),
+    "sweep.together": (0, None),
 }
 
 
@@ -153,6 +157,14 @@ def _is_phase(value: Any) -> bool:
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
+
+
+def _is_above_0(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _is_size(value: Any) -> bool:
+    return _is_whole(value) and value > 0
 
 
 def _is_part(value: Any) -> bool:
@@ -169,13 +181,16 @@ TUPLES = {
     "task.labels": ("names", _is_name),
     "task.markers": ("texts", _is_name),
     "data.mixture": ("(path, weight) pairs, each weight above 0", _is_part),
+    "sweep.learning_rate": ("numbers above 0", _is_above_0),
+    "sweep.batch_size": ("whole numbers above 0", _is_size),
+    "sweep.epochs": ("numbers above 0", _is_above_0),
     "train.phases": ("(seq_len, steps) or (seq_len, steps, batch_size), all above 0", _is_phase),
 }
 
 
 def broken(c: ConfigDict) -> str | None:
     """Returns what is wrong with values that each are right alone, naming the keys; None if nothing."""
-    rules = [*_always(c), *(config_tasks.rules(c) if c.task.name else _of_pretraining(c))]
+    rules = [*_always(c), *_of_sweeps(c), *(config_tasks.rules(c) if c.task.name else _of_pretraining(c))]
     return next((message for is_broken, message in rules if is_broken), None)
 
 
@@ -275,7 +290,7 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
             "end only: set both, or patience to 0",
         ),
         (
-            not t.steps and not t.epochs and not t.phases,
+            not t.steps and not t.epochs and not t.phases and not c.sweep.epochs,
             "train.steps and train.epochs are both 0: set one of them",
         ),
         (
@@ -289,6 +304,39 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
         (
             c.mesh.data == 0,
             "mesh.data = 0: it must be -1 (all devices that are left) or at least 1",
+        ),
+    ]
+
+
+def _of_sweeps(c: ConfigDict) -> list[tuple[Any, str]]:
+    s, t = c.sweep, c.train
+    last = c.seed + s.seeds - 1
+    return [
+        *(
+            (
+                len({*s[key]}) < len(s[key]),
+                f"sweep.{key} = {tuple(s[key])}: each value must be named once",
+            )
+            for key in ("learning_rate", "batch_size", "epochs")
+        ),
+        (
+            last >= 2**31,
+            f"seed = {c.seed} and sweep.seeds = {s.seeds}: the last seed, {last}, must be below {2**31}",
+        ),
+        (
+            s.epochs and (t.steps or t.phases),
+            f"sweep.epochs = {tuple(s.epochs)} cannot go with train.{'steps' if t.steps else 'phases'}, "
+            "which decides how long each run is: set one of them",
+        ),
+        (
+            s.batch_size and any(len(phase) == 3 for phase in t.phases),
+            f"sweep.batch_size = {tuple(s.batch_size)} cannot go with train.phases = {tuple(t.phases)}, "
+            "which has batch sizes of its own: leave them out there",
+        ),
+        (
+            any(size % t.accumulation for size in s.batch_size),
+            f"sweep.batch_size = {tuple(s.batch_size)}: each must be a multiple of train.accumulation = "
+            f"{t.accumulation}",
         ),
     ]
 
@@ -376,6 +424,10 @@ def _of_pretraining(c: ConfigDict) -> list[tuple[Any, str]]:
         (
             o.distill.teacher and not distills,
             "objective.distill.teacher is set but both weights are 0: set objective.distill.weight",
+        ),
+        (
+            c.task.train_rows,
+            f"task.train_rows = {c.task.train_rows} is for fine-tuning: set it to 0, and name less text",
         ),
         (
             d.extend_vocab and not c.init_from,

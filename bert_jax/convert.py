@@ -15,7 +15,7 @@ from absl import flags as absl_flags
 from absl import logging
 from etils import epath
 
-from bert_jax import flags
+from bert_jax import flags, workdir
 from bert_jax.interop import card, export, load, native
 from bert_jax.interop.families import FAMILIES
 
@@ -89,7 +89,7 @@ def main() -> None:
         raise flags.UsageError(f"--target={_TARGET.value}: its parent directory does not exist")
     _check_free(target)
     source = load.read(_SOURCE.value)
-    origin = epath.Path(_SOURCE.value).expanduser()
+    origin = workdir.of_model(epath.Path(_SOURCE.value).expanduser())
     for line in convert(source, origin, target, _FORMAT.value, _FAMILY.value or ""):
         logging.info("%s", line)
 

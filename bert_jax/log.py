@@ -24,10 +24,20 @@ class Log:
         it is dropped from metrics.jsonl, since those steps are run again.
       steps: the run's last step.
       writes: whether this process is the one that writes.
+      name: said before each line for the reader.
+      beside: the log of a run that trains beside this one; its bar is that of both.
     """
 
-    def __init__(self, workdir: epath.PathLike, start: int, steps: int, writes: bool) -> None:
-        self._writes, self._steps = writes, steps
+    def __init__(
+        self,
+        workdir: epath.PathLike,
+        start: int,
+        steps: int,
+        writes: bool,
+        name: str = "",
+        beside: Log | None = None,
+    ) -> None:
+        self._writes, self._steps, self._name, self._beside = writes, steps, name, beside
         self._path = epath.Path(workdir) / workdir_lib.METRICS
         self.seconds_before = 0.0  # training time of earlier processes
         self._started = self._window_started = time.monotonic()
@@ -41,7 +51,9 @@ class Log:
         if not writes:
             return
         workdir_lib.write(self._path, "".join(self._lines))
-        if sys.stderr.isatty():
+        if beside is not None:
+            self._bar = beside._bar
+        elif sys.stderr.isatty():
             self._bar = tqdm.tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True)
         import tensorflow as tf
 
@@ -61,6 +73,8 @@ class Log:
 
     def seconds(self) -> float:
         """Returns the run's time so far, evaluations and earlier processes included."""
+        if self._beside is not None:
+            return self._beside.seconds()
         return self.seconds_before + time.monotonic() - self._started
 
     def step_seconds(self, step: int) -> float:
@@ -73,7 +87,7 @@ class Log:
 
     def advance(self) -> None:
         """Counts one step on the bar."""
-        if self._bar is not None:
+        if self._bar is not None and self._beside is None:
             self._bar.update()
 
     def write(self, step: int, split: str, values: dict[str, float], left: float | None = None) -> None:
@@ -127,6 +141,7 @@ class Log:
         """Shows a line, above the bar where there is one."""
         if not self._writes:
             return
+        text = f"{self._name}: {text}" if self._name else text
         if self._bar is not None:
             self._bar.write(text, file=sys.stderr)
         else:
@@ -134,7 +149,7 @@ class Log:
 
     def close(self) -> None:
         """Ends the bar and the event files."""
-        if self._bar is not None:
+        if self._bar is not None and self._beside is None:
             self._bar.close()
         for writer in self._events.values():
             writer.close()

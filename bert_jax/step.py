@@ -89,6 +89,19 @@ class Setup:
         return bool(self.l2_start or self.mixout)
 
 
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """N runs that are updated in one program: their states are stacked, and those of K seeds' batches too.
+
+    Attributes:
+      reads: of each run, which of the K batches it reads.
+      rates: of each run, what multiplies the setup's learning rate.
+    """
+
+    reads: tuple[int, ...]
+    rates: tuple[float, ...]
+
+
 def abstract_state(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
     """Returns the state as shapes with shardings, computing nothing.
 
@@ -140,21 +153,33 @@ def _init(setup: Setup, batch: Mapping[str, Any], seed: int) -> State:
     )
 
 
-def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]]:
+def make_train_step(
+    setup: Setup, together: Together | None = None
+) -> Callable[[State, Batch], tuple[State, Sums]]:
     """Returns the compiled update. The state that goes in is consumed.
 
     Its sums are `loss` (the weighted total), `<objective>_loss`, `<objective>_accuracy`,
     `grad_norm` before clipping, `learning_rate`, and of the batch `tokens` (real ones) and
     `row_length` (S).
+
+    Args:
+      setup: what the step is made of.
+      together: the update is one of N runs: every array of the state has an axis (N, ...) before its own,
+        every one of the batch (K, ...), and every sum and count is (N,).
     """
 
-    def step(state: State, batch: Batch, teacher_params: Any) -> tuple[State, Sums]:
+    def step(
+        state: State, batch: Batch, teacher_params: Any, rate: jax.Array | None = None
+    ) -> tuple[State, Sums]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key, impl=setup.prng), state.step)
         # A batch without a target (all padding, say) has loss 0, not NaN.
         counts = {o.name: jnp.maximum(o.count(batch), 1.0) for o in setup.objectives}
         trained, kept = setup.layers.split(state.params)
         grads, sums = _gradients(setup, trained, (kept, state.start, teacher_params), batch, counts, key)
         updates, opt_state = setup.optimizer.update(grads, state.opt_state, trained)
+        learning_rate = jnp.asarray(setup.learning_rate(state.step), jnp.float32)
+        if rate is not None:  # the optimizer's last step is to multiply by the learning rate
+            updates, learning_rate = jax.tree.map(lambda x: x * rate, (updates, learning_rate))
         params = setup.layers.join(optax.apply_updates(trained, updates), kept)
         new = state.replace(step=state.step + 1, params=params, opt_state=opt_state)
         one = jnp.ones(())
@@ -164,10 +189,34 @@ def make_train_step(setup: Setup) -> Callable[[State, Batch], tuple[State, Sums]
         metrics["grad_norm"] = (optax.tree.norm(grads), one)
         metrics["tokens"] = (jnp.sum(batch["segment_ids"] > 0).astype(jnp.float32), one)
         metrics["row_length"] = (one * batch["tokens"].shape[-1], one)
-        metrics["learning_rate"] = (jnp.asarray(setup.learning_rate(state.step), jnp.float32), one)
+        metrics["learning_rate"] = (learning_rate, one)
         return new, metrics
 
-    return _compiled(setup, step, donate=True)
+    return _compiled(setup, step if together is None else _of_all(step, together), donate=True)
+
+
+def stack(states: list[State]) -> State:
+    """Returns the states of N runs as one, (N, ...) each array. The list is emptied, so that they can go."""
+    structure = jax.tree.structure(states[0])
+    leaves = [jax.tree.leaves(state) for state in states]
+    states.clear()
+    stacked = [jnp.stack([own.pop(0) for own in leaves]) for _ in range(structure.num_leaves)]
+    return jax.tree.unflatten(structure, stacked)
+
+
+def _of_all(function: Callable[..., Any], together: Together) -> Callable[..., Any]:
+    """Returns the update of N states from that of one."""
+    reads = np.array(together.reads)
+    with np.errstate(over="ignore"):  # a rate beyond float32 is infinite, and its member fails alone
+        rates = np.array(together.rates, np.float32)
+
+    def update(states: State, batches: Batch, teacher_params: Any) -> Any:
+        shared = not reads.any()  # all of one seed: what depends on the batch alone is computed once
+        own = jax.tree.map(lambda x: x[0] if shared else x[reads], dict(batches))
+        axes = (0, None if shared else 0, None, 0)
+        return jax.vmap(function, in_axes=axes)(states, own, teacher_params, jnp.asarray(rates))
+
+    return update
 
 
 def make_eval_step(setup: Setup) -> Callable[[Any, Batch], tuple[Sums, dict[str, jax.Array]]]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,18 +16,17 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import build, flops, sharding, sweep
+from bert_jax import build, flops, sharding, signals, sweep
 from bert_jax import config as config_lib
 from bert_jax import log as log_lib
+from bert_jax import members as members_lib
 from bert_jax import step as step_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.data import pipeline, shards
+from bert_jax.members import Member
 from bert_jax.models import spec as spec_lib
 from bert_jax.tasks import suite
-
-# With several processes, steps between their agreements on a signal that came to one of them.
-_AGREE_EVERY = 10
 
 
 class NonFiniteError(ValueError):
@@ -49,140 +47,214 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
     """
     if config.task.name in suite.SUITES:
         return suite.run(config, workdir, train)
-    if config.sweep.seeds > 1:
-        return sweep.run(config, workdir, train)
-    _enable_cache(config)
+    if sweep.is_asked(config):
+        return sweep.run(config, workdir, train_together)
+    finished = build.finished(config, workdir)
+    if finished is not None and "failed" not in finished:
+        logging.info("%s is complete: nothing to do", workdir)
+        return finished
+    result = train_together([config], [workdir])[0]
+    if "failed" in result:
+        raise NonFiniteError(result["failed"])
+    return result
 
-    # --- Workdir, data, model
-    found = workdir_lib.read_config(workdir)
+
+def train_together(
+    configs: Sequence[ConfigDict], workdirs: Sequence[epath.PathLike], names: Sequence[str] = ("",)
+) -> list[dict[str, Any]]:
+    """Trains runs in one program, each as it would train alone, and returns what each result.json says.
+
+    They go on from the newest step that all have saved. One whose loss is no number any more ends there, and
+    its result has `failed`, which says why; the others go on.
+
+    Args:
+      configs: valid; they differ in seed and learning rate alone. More than one need one device.
+      workdirs: of each, none complete.
+      names: of each, for the reader; a run that has one is a member of a search, and leaves a result.json
+        when it fails too.
+
+    Raises:
+      As `train` does, but for NonFiniteError.
+    """
+    _enable_cache(configs[0])
+    several = len(configs) > 1
+
+    # --- Workdirs, data, model
+    roots = [epath.Path(workdir) for workdir in workdirs]
+    found = [workdir_lib.read_config(root) for root in roots]
     if jax.process_count() > 1:  # all must have looked before one of them writes
         multihost_utils.sync_global_devices("bert_jax: workdir is read")
-    root = epath.Path(workdir)
     # A run that was killed before it saved anything starts anew, from the weights of init_from.
-    config, source, teacher = build.complete(config, found if workdir_lib.has_saved(root) else None)
-    workdir_lib.check(root, config, found)
-    finished = workdir_lib.read_result(root)
-    if finished is not None and found is not None and not config_lib.differing_keys(config, found):
-        logging.info("%s is complete: nothing to do", root)
-        return finished
-    run = build.build(config, source, teacher)
+    saved = set.intersection(*(workdir_lib.saved_steps(root) for root in roots))
+    complete, source, teacher = build.complete(configs[0], found[0] if saved else None)
+    completed = []
+    for config, root, its_found in zip(configs, roots, found, strict=True):
+        own = complete.copy_and_resolve_references()
+        own.seed, own.optimizer.learning_rate = config.seed, config.optimizer.learning_rate
+        workdir_lib.check(root, own, its_found)
+        completed.append(own)
+    runs = build.build_together(completed, source, teacher)
+    run = runs[0]
     steps = run.steps
     if jax.process_index() == 0:  # not before: what cannot be built leaves nothing behind
-        workdir_lib.claim(root, config)
-        run.tokenizer.save(root / workdir_lib.TOKENIZER)
-        labels = run.task.labels if run.task else ()
-        workdir_lib.write(root / workdir_lib.MODEL, spec_lib.to_json(run.setup.model.spec, labels))
-        if run.task and not workdir_lib.has_saved(root):  # then what the best checkpoint told is there too
-            workdir_lib.write_facts(root, run.task.facts)
+        for own, root in zip(completed, roots, strict=True):
+            workdir_lib.claim(root, own)
+            run.tokenizer.save(root / workdir_lib.TOKENIZER)
+            labels = run.task.labels if run.task else ()
+            workdir_lib.write(root / workdir_lib.MODEL, spec_lib.to_json(run.setup.model.spec, labels))
+            if run.task and not workdir_lib.has_saved(root):  # else the best one's are there
+                workdir_lib.write_facts(root, run.task.facts)
 
     # --- State
+    config = completed[0]
     mode = run.task.best_mode if run.task else "min"
-    checkpoints = Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=mode)
+    stores = [
+        Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=mode)
+        for root in roots
+    ]
     sample = _sample(run)
-    abstract = step_lib.abstract_state(run.setup, sample, config.seed)
-    restored = checkpoints.restore(abstract)
-    start, state = restored if restored else (0, run.initial_state(sample))
-    log = log_lib.Log(root, start, steps, writes=jax.process_index() == 0)
-    size = sum(x.size for x in jax.tree.leaves(state.params))
-    log.say(
-        f"{size / 1e6:.1f}M parameters on {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
+    abstract = [step_lib.abstract_state(r.setup, sample, r.config.seed) for r in runs]
+    restored = _restored(stores, abstract)
+    start, states = restored if restored else (0, [r.initial_state(sample) for r in runs])
+    size = sum(x.size for x in jax.tree.leaves(states[0].params))
+    state = step_lib.stack(states) if several else states.pop()
+    together = members_lib.together(runs) if several else None
+    members: list[Member] = []
+    for r, root, store, name in zip(runs, roots, stores, names, strict=True):
+        beside = members[0].log if members else None
+        log = log_lib.Log(root, start, steps, jax.process_index() == 0, name, beside)
+        member = Member(r, root, store, log, len(runs), bool(name), store.best_metric(), store.best_step())
+        # One that was killed after its last step, or when it had stopped, has all but its result.
+        member.ended = start == steps or _out_of_patience(r, member.best_step, start)
+        members.append(member)
+    log = members[0].log
+    (logging.info if several else log.say)(
+        (f"{len(runs)} members in one program, each of " if several else "")
+        + f"{size / 1e6:.1f}M parameters on {jax.device_count()} {jax.devices()[0].device_kind} device(s), "
         + ", ".join(f"{p.stop - p.start:,} steps of {p.train.batch_size} rows" for p in run.phases)
         + (f"; going on from the checkpoint of step {start:,}" if restored else "")
     )
 
     # --- Loop
     phase: build.Phase | None = None
-    best, best_step = checkpoints.best_metric(), checkpoints.best_step()
-    # A run that was killed after its last step, or when it had stopped, has all but its result.
-    ended = start == steps or _out_of_patience(run, best_step, start)
     window: step_lib.Sums | None = None
     pending: tuple[int, step_lib.Sums] | None = None
-    latest: dict[str, float] = {}
-    with _signals() as stop, contextlib.closing(checkpoints), contextlib.closing(log):
-        for step, its_phase, batch in () if ended else _batches(run, start):
-            began, first = time.monotonic(), its_phase is not phase
+    held = start if restored else None  # the newest step that all have saved
+    evaluate_all: list[Evaluator] = []
+
+    def params_of(number: int) -> Any:
+        return members_lib.member(state.params, number) if several else state.params
+
+    def alive() -> list[tuple[int, Member]]:
+        return [(i, member) for i, member in enumerate(members) if member.result is None]
+
+    def finish(number: int, member: Member, evaluator: Evaluator, last: int) -> None:
+        nonlocal state
+        if start == last:
+            member.latest = evaluator(params_of(number)) | evaluator.generated(params_of(number))
+        of_best = member.latest
+        if run.task:
+            if member.best_step in (None, last):
+                params = params_of(number)
+            else:  # what `load` and `predict` take is what the files say
+                if not several:
+                    state = None  # there may be no room for both
+                params = member.checkpoints.restore_step(member.best_step, abstract[number]).params
+                of_best = evaluator(params) | evaluator.generated(params)
+            evaluator.write_predictions(member.root / workdir_lib.PREDICTIONS, params)
+        elif member.best is not None:
+            of_best = {"loss": member.best}
+        member.checkpoints.release()
+        member.finish(of_best, last)
+
+    with signals.as_stop() as stop, contextlib.ExitStack() as stack:
+        for member in members:
+            stack.enter_context(contextlib.closing(member.checkpoints))
+            stack.enter_context(contextlib.closing(member.log))
+        if any(member.ended for member in members):
+            evaluate_all = _evaluators(runs, len(run.phases) - 1)
+            for i, member in alive():
+                if member.ended:
+                    finish(i, member, evaluate_all[i], start)
+        for step, number, batch in _batches(runs, start) if alive() else ():
+            began, first = time.monotonic(), run.phases[number] is not phase
             if first:
-                phase = its_phase
-                train_step, evaluator = step_lib.make_train_step(phase.setup), Evaluator(run, phase)
+                phase = run.phases[number]
+                train_step = step_lib.make_train_step(phase.setup, together)
+                evaluate_all = _evaluators(runs, number)
             if step == 1 and run.source is not None and not run.task:
-                log.write(0, "eval", evaluator(state.params))  # what training then changes
+                for i, member in alive():  # what training then changes
+                    member.log.write(0, "eval", evaluate_all[i](params_of(i)))
             state, sums = train_step(state, batch)
             # The step before is read while this one runs, so the device never waits for the host.
             if pending:
-                window = _checked(pending, window, checkpoints)
+                window = _checked(pending, window, members)
             pending = (step, sums)
             if first:
                 jax.block_until_ready(sums)
-                log.pause(time.monotonic() - began)  # the compilation
+                _pause(members, began)  # the compilation
             log.advance()
 
             if step % config.train.log_every == 0 or step == steps:
-                window, pending = _checked(pending, window, checkpoints), None
-                log.write(step, "train", *_rates(run, phase, log, step, window))
+                window, pending = _checked(pending, window, members), None
+                for i, member in alive():
+                    own = {k: (s[i], c[i]) for k, (s, c) in window.items()} if several else window
+                    member.log.write(step, "train", *_rates(run, phase, member.log, step, own))
                 window = None
 
             evaluated = step == steps or (config.train.eval_every and step % config.train.eval_every == 0)
-            metric, improved = None, False
+            for member in members:
+                member.metric, member.improved = None, False
             if evaluated:
                 if pending:
-                    window, pending = _checked(pending, window, checkpoints), None
+                    window, pending = _checked(pending, window, members), None
                 began = time.monotonic()
-                latest = evaluator(state.params)
-                if phase is run.phases[-1]:  # losses over rows of other lengths are no comparison
-                    metric = latest[run.task.metric if run.task else "loss"]
-                    better = best is None or (metric > best if mode == "max" else metric < best)
-                    improved = better and math.isfinite(metric)
-                    best, best_step = (metric, step) if improved else (best, best_step)
-                ended = step == steps or _out_of_patience(run, best_step, step)
-                if ended:
-                    latest |= evaluator.generated(state.params)
-                log.write(step, "eval", latest)
-                log.pause(time.monotonic() - began)
+                for i, member in alive():
+                    member.latest = evaluate_all[i](params_of(i))
+                    if phase is run.phases[-1]:  # losses over rows of other lengths are no comparison
+                        metric = member.latest[run.task.metric if run.task else "loss"]
+                        best = member.best
+                        better = best is None or (metric > best if mode == "max" else metric < best)
+                        member.metric, member.improved = metric, better and math.isfinite(metric)
+                        if member.improved:
+                            member.best, member.best_step = metric, step
+                    member.ended = step == steps or _out_of_patience(run, member.best_step, step)
+                    if member.ended:
+                        member.latest |= evaluate_all[i].generated(params_of(i))
+                    member.log.write(step, "eval", member.latest)
+                _pause(members, began)
 
             leave = stop.agreed(step)
-            if step % config.checkpoint.every == 0 or improved or ended or leave:
+            due = step % config.checkpoint.every == 0 or step == steps or leave
+            if due or any(member.improved or member.ended for _, member in alive()):
                 if pending:
-                    window, pending = _checked(pending, window, checkpoints), None
+                    window, pending = _checked(pending, window, members), None
                 began = time.monotonic()
-                if improved and run.task and jax.process_index() == 0:
-                    workdir_lib.write_facts(root, run.task.facts_of(latest))
-                checkpoints.save(step, state, metric)
-                log.pause(time.monotonic() - began)
-            if ended:
+                if several:  # what they go on from is not let go before all have saved something newer
+                    for _, member in alive():
+                        member.checkpoints.wait()
+                        member.checkpoints.held = held
+                for i, member in alive():
+                    if member.improved and run.task and jax.process_index() == 0:
+                        workdir_lib.write_facts(member.root, run.task.facts_of(member.latest))
+                    if due or member.improved or member.ended:
+                        own_state = members_lib.member(state, i) if several else state
+                        member.checkpoints.save(step, own_state, member.metric)
+                held = step if due else held
+                _pause(members, began)
+            for i, member in alive():
+                if member.ended:
+                    finish(i, member, evaluate_all[i], step)
+            if not alive():
                 break
             if leave:
-                checkpoints.wait()
+                for _, member in alive():
+                    member.checkpoints.wait()
                 log.say(
                     f"stopped by {leave.name} after step {step}: saved; the same command goes on from there"
                 )
                 sys.exit(128 + leave)
-        last = checkpoints.latest_step()
-        if start == last:
-            evaluator = Evaluator(run, run.phases[-1])
-            latest = evaluator(state.params) | evaluator.generated(state.params)
-        of_best = latest
-        if run.task:
-            params = state.params
-            if best_step not in (None, last):  # what `load` and `predict` take is what the files say
-                del state, params  # there may be no room for both
-                params = checkpoints.restore_step(best_step, abstract).params
-                of_best = evaluator(params) | evaluator.generated(params)
-            evaluator.write_predictions(root / workdir_lib.PREDICTIONS, params)
-        checkpoints.wait()
-        seconds = log.seconds()
-
-    # --- Result
-    if not run.task and best is not None:
-        of_best = {"loss": best}
-    result = _result(run, latest, last, of_best, best_step, workdir_lib.start_metrics(root), seconds)
-    if best_step not in (None, last):
-        logging.info(
-            "best %s %.4g at step %d, whose checkpoint predict and load take; %.4g at step %d, the last",
-            result["metric"], result["best_value"], best_step, result["value"], last,
-        )  # fmt: skip
-    if jax.process_index() == 0:
-        workdir_lib.write_result(root, result)
-    return result
+    return [member.result or {} for member in members]
 
 
 def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
@@ -196,6 +268,11 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
         raise config_lib.ConfigError(
             f'task.name = "{config.task.name}" is many runs: evaluate one of them, as task.name = "{one}" in '
             f"{workdir}/{one}"
+        )
+    if sweep.is_asked(config):
+        raise config_lib.ConfigError(
+            f"this config is a search of many runs: evaluate one of them, without the keys of sweep and with "
+            f"its own seed and values, in {workdir}/members/N"
         )
     _enable_cache(config)
     root = epath.Path(workdir)
@@ -223,9 +300,10 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
 class Evaluator:
     """Evaluates parameters on the evaluation examples of a phase, each counted once."""
 
-    def __init__(self, run: build.Run, phase: build.Phase) -> None:
+    def __init__(self, run: build.Run, phase: build.Phase, like: Evaluator | None = None) -> None:
+        """Prepares the evaluation of a phase; `like` is one of the same setup, compiled for both."""
         self._run, self._phase = run, phase
-        self._step = step_lib.make_eval_step(phase.setup)
+        self._step = like._step if like else step_lib.make_eval_step(phase.setup)
         self._outputs: dict[str, dict[str, np.ndarray]] = {}  # of the last call, by evaluation
 
     def __call__(self, params: Any) -> dict[str, float]:
@@ -326,15 +404,42 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays)
 
 
-def _batches(run: build.Run, start: int) -> Iterator[tuple[int, build.Phase, Any]]:
-    """Yields step, phase and batch of the steps after `start`, a batch on its way before it is asked for."""
-    for phase in run.phases:
+def _evaluators(runs: Sequence[build.Run], phase: int) -> list[Evaluator]:
+    """Returns an evaluator for each run, all of one compiled step."""
+    first = Evaluator(runs[0], runs[0].phases[phase])
+    return [first, *(Evaluator(run, run.phases[phase], first) for run in runs[1:])]
+
+
+def _restored(
+    stores: Sequence[Checkpoints], abstract: Sequence[step_lib.State]
+) -> tuple[int, list[step_lib.State]] | None:
+    """Returns the newest step that all have whole, and its states; None where they share none."""
+    if len(stores) == 1:
+        found = stores[0].restore(abstract[0])
+        return found and (found[0], [found[1]])
+    shared = set.intersection(*(store.steps() for store in stores))
+    while shared:
+        both = [store.restore(own, shared) for store, own in zip(stores, abstract, strict=True)]
+        oldest = min(step for step, _ in both)
+        if all(step == oldest for step, _ in both):
+            return oldest, [state for _, state in both]
+        shared = {step for step in shared if step <= oldest}  # a newer one of another is damaged
+    return None
+
+
+def _batches(runs: Sequence[build.Run], start: int) -> Iterator[tuple[int, int, Any]]:
+    """Yields step, number of the phase and batch of the steps after `start`.
+
+    A batch is on its way before it is asked for. That of several runs is (K, B, ...), one of each seed.
+    """
+    for number, phase in enumerate(runs[0].phases):
         if start >= phase.stop:
             continue
-        mesh, size, data = phase.setup.mesh, phase.train.batch_size, run.config.data
+        mesh, size, data = phase.setup.mesh, phase.train.batch_size, runs[0].config.data
         first = max(start, phase.start)
+        examples = phase.train if len(runs) == 1 else members_lib.Stacked(runs, number)
         made = pipeline.dataset(
-            phase.train,
+            examples,
             first - phase.start,
             phase.stop - phase.start,
             sharding.local_rows(size, mesh),
@@ -343,29 +448,39 @@ def _batches(run: build.Run, start: int) -> Iterator[tuple[int, build.Phase, Any
         )
         ahead = None
         for step, batch in enumerate(made, first + 1):
-            placed = sharding.to_devices(batch, size, mesh)
+            if len(runs) == 1:
+                placed = sharding.to_devices(batch, size, mesh)
+            else:
+                placed = jax.device_put(batch, sharding.replicated(mesh))
             if ahead is not None:
                 yield ahead
-            ahead = step, phase, placed
+            ahead = step, number, placed
         if ahead is not None:
             yield ahead
 
 
 def _checked(
-    pending: tuple[int, step_lib.Sums], window: step_lib.Sums | None, checkpoints: Checkpoints
+    pending: tuple[int, step_lib.Sums], window: step_lib.Sums | None, members: Sequence[Member]
 ) -> step_lib.Sums:
-    """Returns the window with a step's sums added, once they are known to be numbers."""
+    """Returns the window with a step's sums added; members of which they are no numbers have failed."""
     step, sums = pending
     added = step_lib.add(None, sums)
     for name in ("loss", "grad_norm"):
-        if not math.isfinite(added[name][0]):
-            good = checkpoints.latest_step()
+        for member, value in zip(members, np.atleast_1d(added[name][0]).tolist(), strict=True):
+            if member.result is not None or math.isfinite(value):
+                continue
+            good = member.checkpoints.latest_step()
             last = f"the last good checkpoint is that of step {good}" if good else "no checkpoint was saved"
-            raise NonFiniteError(
-                f"{name} = {added[name][0]} in step {step}: nothing was saved since; {last}; "
+            member.fail(
+                f"{name} = {value} in step {step}: nothing was saved since; {last}; "
                 "lower optimizer.learning_rate, or raise the warm-up"
             )
     return added if window is None else step_lib.add(window, added)
+
+
+def _pause(members: Sequence[Member], began: float) -> None:
+    for member in members:
+        member.log.pause(time.monotonic() - began)
 
 
 def _rates(
@@ -402,80 +517,8 @@ def _out_of_patience(run: build.Run, best_step: int | None, step: int) -> bool:
     return step // train.eval_every - since // train.eval_every >= train.patience
 
 
-def _result(
-    run: build.Run,
-    metrics: dict[str, float],
-    last: int,
-    of_best: dict[str, float],
-    best_step: int | None,
-    start: dict[str, float],
-    seconds: float,
-) -> dict[str, Any]:
-    """Returns what result.json says.
-
-    Args:
-      run: the run.
-      metrics, last: of the last step, and which it was.
-      of_best, best_step: the metrics of the best, and which it was; None where no evaluation chose one.
-      start: the metrics before the first step, if there are any.
-      seconds: that it took.
-    """
-    metric = (run.task.result or run.task.metric) if run.task else "loss"
-    return {
-        "task": run.config.task.name or "pretraining",
-        "metric": metric,
-        "value": metrics[metric],
-        "best_value": of_best[metric],
-        "best_step": best_step,
-        **metrics,
-        **{f"start_{name}": value for name, value in start.items() if name in metrics},
-        **({"stopped_early": last < run.steps} if run.config.train.patience else {}),
-        "steps": last,
-        "seconds": round(seconds, 1),
-    }
-
-
 def _enable_cache(config: ConfigDict) -> None:
     """Keeps compiled programs between processes, so that a second start trains at once."""
     chosen = config.train.compilation_cache
     folder = str(shards.cache_root(config.data.cache_dir) / "compiled") if chosen == "default" else chosen
     jax.config.update("jax_compilation_cache_dir", folder or None)
-
-
-class _Stop:
-    """The signal that asks the run to save and leave, once it has come."""
-
-    def __init__(self) -> None:
-        self.came: signal.Signals | None = None
-
-    def agreed(self, step: int) -> signal.Signals | None:
-        """Returns the signal; with several processes once all know of it, at the same step."""
-        if jax.process_count() == 1:
-            return self.came
-        if step % _AGREE_EVERY:
-            return None
-        known = multihost_utils.process_allgather(np.array(self.came or 0))
-        return signal.Signals(int(known.max())) if known.any() else None
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[_Stop]:
-    """Turns the first SIGTERM or SIGINT into a request to stop; a second one ends the process."""
-    stop = _Stop()
-    before: dict[int, Any] = {}
-
-    def request(number: int, _: Any) -> None:
-        stop.came = signal.Signals(number)
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-    try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, request)
-    except ValueError:  # not in the main thread, as in a notebook's worker: the caller's own handlers stay
-        before.clear()
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

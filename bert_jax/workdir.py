@@ -59,8 +59,13 @@ def refuse_another(workdir: epath.PathLike, config: ConfigDict, found: ConfigDic
 
 def has_saved(workdir: epath.PathLike) -> bool:
     """Returns whether a workdir holds a checkpoint, from which its run would go on."""
+    return bool(saved_steps(workdir))
+
+
+def saved_steps(workdir: epath.PathLike) -> set[int]:
+    """Returns the steps of a workdir's checkpoints."""
     folder = epath.Path(workdir) / CHECKPOINTS
-    return folder.exists() and any(step.name.isdigit() for step in folder.iterdir())
+    return {int(step.name) for step in folder.iterdir() if step.name.isdigit()} if folder.exists() else set()
 
 
 def claim(workdir: epath.PathLike, config: ConfigDict) -> None:
@@ -97,6 +102,13 @@ def read_result(workdir: epath.PathLike) -> dict[str, Any] | None:
     """Returns the result of a run that has ended, or None."""
     path = epath.Path(workdir) / RESULT
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def of_model(workdir: epath.PathLike) -> epath.Path:
+    """Returns where the model of a directory is: of a search that has ended, the best member's workdir."""
+    path = epath.Path(workdir)
+    best = (read_result(path) or {}).get("best") if (path / MEMBERS).is_dir() else None
+    return path / MEMBERS / str(best["member"]) if best else path
 
 
 def write_result(workdir: epath.PathLike, result: dict[str, Any]) -> None:

@@ -3,6 +3,9 @@
     python -m bert_jax.main --config=configs/cola.py --workdir=runs/cola \
         --config.init_from=MODEL --config.data.path=glue/CoLA --config.sweep.seeds=5
 
+A search over learning rates too, all members of a seed in one program on an accelerator:
+--config.sweep.learning_rate="(2e-5, 5e-5)".
+
 MODEL is a Hugging Face BERT directory, or a workdir or model directory of ours; data.path is the
 folder with train.tsv and dev.tsv, or the TFDS name glue/cola.
 

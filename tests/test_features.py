@@ -197,6 +197,34 @@ def test_the_order_is_of_the_seed_and_stays(tokenizer: Any) -> None:
     assert found == [[4, 5, 3, 10, 9, 7, 8, 6], [10, 6, 4, 9, 8, 3, 5, 7]]
 
 
+def test_another_seed_changes_the_order_alone(tokenizer: Any) -> None:
+    made = features(tokenizer, [*range(1, 9)], train=True, size=8)
+    again = made.seeded(1)
+    orders = [m.batch(0, np.arange(8))["segment_ids"].sum(1).tolist() for m in (made, again)]
+    assert orders == [[4, 5, 3, 10, 9, 7, 8, 6], [10, 6, 4, 9, 8, 3, 5, 7]]
+
+
+def test_some_of_the_training_examples(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    made = features(tokenizer, [*range(1, 10), 1], train=True, task__train_rows=4)
+    assert made.num_examples == 4
+    assert "training on 4 of 10 examples, evenly spread (task.train_rows)" in caplog.text
+    batch = made.batch(0, np.arange(4))  # those numbered 0, 2, 5 and 7, in some order
+    rows = sorted(zip(batch["segment_ids"].sum(1).tolist(), batch["labels"].tolist(), strict=True))
+    assert rows == [(3, 0), (5, 0), (8, 1), (10, 1)]
+    assert features(tokenizer, [1] * 6, train=False, task__train_rows=4).num_examples == 6
+    # Choices stay together, and so do what tokens and examples bring with them.
+    made = Examples(
+        [[2, n, 3] for n in range(8)], [[0, n, 0] for n in range(8)], tokenizer, config(task__train_rows=2),
+        batch_size=2, train=True, choices=2, arrays={"labels": np.arange(4)},
+        per_token={"own": [[0, n, 0] for n in range(8)]},
+    )  # fmt: skip
+    batch = made.batch(0, np.arange(2))
+    order = np.argsort(batch["labels"])
+    assert batch["labels"][order].tolist() == [0, 2]
+    for name in ("tokens", "type_ids", "own"):
+        assert batch[name][order, :, 1].tolist() == [[0, 1], [4, 5]]
+
+
 def test_an_evaluation_counts_each_example_once(tokenizer: Any) -> None:
     made = features(tokenizer, [1] * 10, train=False)
     batches = [made.batch(step, np.arange(4)) for step in range(made.num_eval_batches())]

@@ -66,7 +66,8 @@ def load(path: epath.PathLike) -> tuple[Model, dict[str, Any], tokenizer_lib.Tok
 def read(path: epath.PathLike) -> Source:
     """Reads a model's description, parameters and tokenizer.
 
-    Of a run it reads the best checkpoint, or the newest where evaluation chose none.
+    Of a run it reads the best checkpoint, or the newest where evaluation chose none; of a search that has
+    ended (`sweep`), its best member.
 
     Args:
       path: as in `load`.
@@ -77,6 +78,10 @@ def read(path: epath.PathLike) -> Source:
     folder = epath.Path(path).expanduser()
     if not folder.is_dir():
         raise ModelDirectoryError(f"{path} is no directory: name a workdir or a model's directory")
+    best = workdir.of_model(folder)
+    if best != folder:
+        logging.info("%s is a search: its best member, %s, is opened", path, best)
+        folder = best
     if (folder / workdir.MODEL).exists():
         source = _native(folder) if (folder / native.WEIGHTS).exists() else _run(folder)
     elif (folder / "config.json").exists() and any((folder / n).exists() for n in huggingface_files.WEIGHTS):
@@ -88,7 +93,7 @@ def read(path: epath.PathLike) -> Source:
     else:
         mend = ""
         if (folder / "members").is_dir():
-            mend = f"; it is a run with several seeds, name one of its members, such as {folder}/members/0"
+            mend = f"; it is a search without a result, name one of its members, such as {folder}/members/0"
         raise ModelDirectoryError(
             f"{path} holds no model: neither model.json with checkpoints/ (a run that has saved) or "
             "model.safetensors, nor config.json with model.safetensors or pytorch_model.bin (Hugging Face), "

@@ -6,6 +6,7 @@ S tokens a row.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ class Examples:
           ids: (N * C) rows of token ids, an example's choices one after the other.
           type_ids: the types of the same tokens; None for 0.
           tokenizer: of `bert_jax.data.tokenizer`.
-          config: the whole config; `data.seq_len`, `data.buckets` and `seed` are read.
+          config: the whole config; `data.seq_len`, `data.buckets`, `task.train_rows` and `seed` are read.
           batch_size: B.
           train: shuffled anew in every epoch, without end; or once and in order.
           arrays: by name, an array of N entries that each example brings with it into a batch: its
@@ -63,14 +64,26 @@ class Examples:
         if not len(ids):
             raise ValueError(f"the {name} split has no example")
         self.num_examples, odd = divmod(len(ids), choices)
+        if odd:
+            raise ValueError(f"{len(ids)} rows are not {choices} for each example")
+        if train and 0 < config.task.train_rows < self.num_examples:
+            logging.info(
+                "training on %d of %d examples, evenly spread (task.train_rows)",
+                config.task.train_rows, self.num_examples,
+            )  # fmt: skip
+            chosen = evenly_spread(self.num_examples, config.task.train_rows)
+            rows = (chosen[:, None] * choices + np.arange(choices)[None]).ravel()
+            ids = [ids[i] for i in rows]
+            type_ids = None if type_ids is None else [type_ids[i] for i in rows]
+            arrays = {key: np.asarray(value)[chosen] for key, value in (arrays or {}).items()}
+            per_token = {key: [value[i] for i in rows] for key, value in (per_token or {}).items()}
+            self.num_examples = len(chosen)
         self.batch_size, self.choices = batch_size, choices
         self._train, self._seed = train, config.seed
         self._pad_id = tokenizer.pad_id
         self._row_lengths = np.array(sorted({*config.data.buckets, config.data.seq_len}))
         self._lengths = np.array([len(row) for row in ids])
         self._ends = np.cumsum(self._lengths)
-        if odd:
-            raise ValueError(f"{len(ids)} rows are not {choices} for each example")
         if self._lengths.max() > config.data.seq_len:
             raise ValueError(
                 f"a row of {self._lengths.max()} tokens is longer than data.seq_len = {config.data.seq_len}"
@@ -95,6 +108,12 @@ class Examples:
         if [len(row) for row in rows] != self._lengths.tolist():
             raise ValueError(f"{key} do not have one value for each token")
         return _narrow(np.concatenate([np.asarray(row) for row in rows]))
+
+    def seeded(self, seed: int) -> Examples:
+        """Returns the same examples in the order of another seed."""
+        other = copy.copy(self)
+        other._seed = seed
+        return other
 
     def num_eval_batches(self, limit_rows: int = 0) -> int:
         """Returns the batches of an evaluation of all examples, or of the first `limit_rows` of them."""

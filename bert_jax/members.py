@@ -1,0 +1,134 @@
+"""Runs that train in one program: where each is, what it reads, and its part of the stacked arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from bert_jax import build
+from bert_jax import step as step_lib
+from bert_jax import workdir as workdir_lib
+from bert_jax.checkpoint import Checkpoints
+from bert_jax.log import Log
+
+
+@dataclasses.dataclass
+class Member:
+    """A run of those that train in one program; most train alone.
+
+    Attributes:
+      run: what it is.
+      root: its workdir.
+      checkpoints, log: its own.
+      together: how many train in the program.
+      of_search: whether it leaves a result when it fails, so that nothing trains it again.
+      best, best_step: the best metric so far, and the step of it; None where there is none.
+      latest: metrics of the last evaluation.
+      metric: that which the checkpoint of this step is judged by; None where this step has none.
+      improved: whether it is the best so far.
+      ended: whether this step is its last.
+      result: what result.json says, once it has ended or failed.
+    """
+
+    run: build.Run
+    root: epath.Path
+    checkpoints: Checkpoints
+    log: Log
+    together: int
+    of_search: bool
+    best: float | None
+    best_step: int | None
+    latest: dict[str, float] = dataclasses.field(default_factory=dict)
+    metric: float | None = None
+    improved: bool = False
+    ended: bool = False
+    result: dict[str, Any] | None = None
+
+    def fail(self, why: str) -> None:
+        """Ends it with a result that has `failed`; the others of its program go on."""
+        self.result = {**self._begin(), "value": math.nan, "failed": why, "steps": self.run.steps}
+        self.result["seconds"] = self._seconds()
+        self.checkpoints.release()
+        if self.of_search:
+            self.log.say(why)
+            self._write()
+
+    def finish(self, of_best: dict[str, float], last: int) -> None:
+        """Writes its result.
+
+        Args:
+          of_best: the metrics of its best step; `latest` are those of the last.
+          last: the last step.
+        """
+        begin, start = self._begin(), workdir_lib.start_metrics(self.root)
+        metric = begin["metric"]
+        self.result = {
+            **begin,
+            "value": self.latest[metric],
+            "best_value": of_best[metric],
+            "best_step": self.best_step,
+            **self.latest,
+            **{f"start_{name}": value for name, value in start.items() if name in self.latest},
+            **({"stopped_early": last < self.run.steps} if self.run.config.train.patience else {}),
+            "steps": last,
+            "seconds": self._seconds(),
+        }
+        if self.best_step not in (None, last):
+            self.log.say(
+                f"best {metric} {self.result['best_value']:.4g} at step {self.best_step}, whose checkpoint "
+                f"predict and load take; {self.result['value']:.4g} at step {last}, the last"
+            )
+        self._write()
+
+    def _begin(self) -> dict[str, str]:
+        task = self.run.task
+        metric = (task.result or task.metric) if task else "loss"
+        return {"task": self.run.config.task.name or "pretraining", "metric": metric}
+
+    def _seconds(self) -> float:
+        """Returns its share of the time of all that trained in its program."""
+        return round(self.log.seconds() / self.together, 1)
+
+    def _write(self) -> None:
+        if jax.process_index() == 0:
+            workdir_lib.write_result(self.root, self.result)
+
+
+class Stacked:
+    """Batches (K, B, ...) of runs with K seeds, in the order in which the seeds occur.
+
+    The rows of all must have the same length: under another one the same dropout key gives other masks,
+    and a member would not be what it is alone.
+    """
+
+    def __init__(self, runs: Sequence[build.Run], phase: int) -> None:
+        """Takes the training examples of one phase, by its number."""
+        of_seed = {run.config.seed: run.phases[phase].train for run in runs}
+        self._examples = list(of_seed.values())
+
+    def batch(self, step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the given rows of each seed's batch of a step."""
+        batches = [examples.batch(step, rows) for examples in self._examples]
+        return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def together(runs: Sequence[build.Run]) -> step_lib.Together:
+    """Returns which batch of `Stacked` each run reads, and what its learning rate is of the first's."""
+    seeds = list(dict.fromkeys(run.config.seed for run in runs))
+    peaks = [run.config.optimizer.learning_rate for run in runs]
+    return step_lib.Together(
+        reads=tuple(seeds.index(run.config.seed) for run in runs),
+        rates=tuple(1.0 if peak == peaks[0] else peak / peaks[0] for peak in peaks),
+    )
+
+
+@jax.jit
+def member(tree: Any, number: int) -> Any:
+    """Returns one run's part of a tree of stacked arrays."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, number, keepdims=False), tree)
