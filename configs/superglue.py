@@ -10,9 +10,11 @@ RTE super_glue/rte, of WSC super_glue/wsc.fixed). Where there is a test.jsonl, t
 WORKDIR/predictions; beside RTE's folder those of AX-b and AX-g too. CB, COPA and WSC vary much by seed:
 --config.sweep.seeds=5.
 
-ReCoRD has two and a half million rows, a query with an entity each: an epoch is for accelerators.
-Hardware and time: as configs/glue.py, rows being longer.
-Seen: no full run yet.
+ReCoRD's passages are read once for each entity of each query: an epoch is for accelerators.
+Hardware and time: 30 s a step of 16 rows of 128 tokens for a 6-layer D384 model on a tenth of a CPU core.
+Seen: run-throughs from a 6-layer sentence encoder (D384) on 32 training examples, 4 epochs (8 steps), which
+learn next to nothing: CB (val.jsonl, rows of 128) loss 1.084, F1 .194, accuracy .411, as its majority class;
+COPA (val.jsonl, rows of 48) accuracy .48, its majority class's .45. No full run yet.
 """
 
 from ml_collections import ConfigDict
