@@ -21,7 +21,11 @@ leaving everything as it is. `python -m bert_jax.predict --model=runs/spelling -
 gives corrected texts with the changes.
 
 Hardware and time: as configs/text.py, and the logits of all tokens.
-Seen: no full run yet.
+Seen: no full run from a pretrained model yet. A new one of 2 layers (D64, GRU 64, words in letters), `tokens`
+at a rate of .05 in 1,872 sentences of a novel, 300 steps of 32 rows of 96 letters: of 98 other sentences the
+wrong letters are found with precision .93 and recall .40 (F1 .56), corrected with F1 .12; by sentences F1
+is .15 and .04; .959 of the letters are right, where leaving all as they are has .956. 10 min 30 s in all
+on one CPU core that nine programs shared; it has only begun to learn.
 """
 
 from ml_collections import ConfigDict
