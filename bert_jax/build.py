@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import platform
 from collections.abc import Sequence
 from typing import Any
 
+import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -238,6 +241,24 @@ def build(
     if config.task.name:
         return _fine_tuning(config, mesh, source)
     return _pretraining(config, mesh, source, teacher)
+
+
+def about(run: Run) -> dict[str, Any]:
+    """Returns what the page of a run says of its machine, model and data, in JSON values."""
+    first, mesh, spec = run.phases[0], run.setup.mesh, run.setup.model.spec
+    return {
+        "devices": f"{mesh.devices.size} {mesh.devices.flat[0].device_kind}",
+        "processes": jax.process_count(),
+        "mesh": ", ".join(f"{name} {size}" for name, size in mesh.shape.items()),
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "versions": f"Python {platform.python_version()}, JAX {jax.__version__}, Flax {flax.__version__}",
+        "model": f"{spec.kind}, {spec.layers} layers, hidden size {spec.hidden_size}, {spec.heads} heads",
+        "vocabulary": run.tokenizer.vocab_size,
+        "training_examples": first.train.num_examples,
+        "evaluation_examples": first.eval.num_examples,
+        "steps": run.steps,
+        "batch_size": first.train.batch_size,
+    }
 
 
 def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from bert_jax import step as step_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.log import Log
+from bert_jax.visual import report
 
 
 @dataclasses.dataclass
@@ -59,6 +61,12 @@ class Member:
             self.log.say(why)
             self._write()
 
+    def report(self, samples: dict[str, Any]) -> None:
+        """Writes the page of the run as it is now, with some of what the model said."""
+        if jax.process_index() == 0:
+            workdir_lib.write(self.root / workdir_lib.SAMPLES, json.dumps(samples) + "\n")
+            workdir_lib.write(self.root / workdir_lib.REPORT, report.render(report.read(self.root)))
+
     def finish(self, of_best: dict[str, float], last: int) -> None:
         """Writes its result.
 
@@ -85,6 +93,8 @@ class Member:
                 f"predict and load take; {self.result['value']:.4g} at step {last}, the last"
             )
         self._write()
+        if jax.process_index() == 0:
+            workdir_lib.write(self.root / workdir_lib.REPORT, report.render(report.read(self.root)))
 
     def _begin(self) -> dict[str, str]:
         task = self.run.task

@@ -219,14 +219,19 @@ def _of_all(function: Callable[..., Any], together: Together) -> Callable[..., A
     return update
 
 
-def make_eval_step(setup: Setup) -> Callable[[Any, Batch], tuple[Sums, dict[str, jax.Array]]]:
+def make_eval_step(
+    setup: Setup,
+) -> Callable[[Any, Batch], tuple[Sums, dict[str, jax.Array], dict[str, jax.Array]]]:
     """Returns the compiled evaluation of parameters on a batch.
 
-    It gives the objectives' sums and their baselines', without dropout, and the model's outputs that
-    the setup names. Counts are the true ones: 0 for a batch of padding.
+    It gives the objectives' sums and their baselines', without dropout, the model's outputs that the setup
+    names, and of objectives that predict tokens `<objective>_guesses` (B, M) int32 and their probabilities,
+    `<objective>_shares`. Counts are the true ones: 0 for a batch of padding.
     """
 
-    def step(params: Any, batch: Batch, teacher_params: Any) -> tuple[Sums, dict[str, jax.Array]]:
+    def step(
+        params: Any, batch: Batch, teacher_params: Any
+    ) -> tuple[Sums, dict[str, jax.Array], dict[str, jax.Array]]:
         # Always the same draws, so that two evaluations of the same parameters are equal.
         outputs = _apply(setup.model, params, batch, rngs={"sample": jax.random.key(0, impl=setup.prng)})
         outputs |= _taught(setup, teacher_params, batch)
@@ -237,9 +242,19 @@ def make_eval_step(setup: Setup) -> Callable[[Any, Batch], tuple[Sums, dict[str,
                 metrics[f"{objective.name}_{name}"] = (value, count)
             for name, value in objective.baselines(batch).items():
                 metrics[name] = (value, count)
-        return metrics, {name: outputs[name] for name in setup.outputs}
+        return metrics, {name: outputs[name] for name in setup.outputs}, _guesses(setup, batch, outputs)
 
     return _compiled(setup, step, donate=False)
+
+
+def _guesses(setup: Setup, batch: Batch, outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    found = {}
+    for name in (objective.name for objective in setup.objectives):
+        if f"{name}_positions" in batch and f"{name}_logits" in outputs:
+            logits = outputs[f"{name}_logits"]
+            found[f"{name}_guesses"] = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+            found[f"{name}_shares"] = jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))
+    return found
 
 
 def make_generate_step(setup: Setup, generate: Callable[..., Any]) -> Callable[[Any, Batch], Any]:

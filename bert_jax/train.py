@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import sys
 import time
@@ -24,6 +25,7 @@ from bert_jax import step as step_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.data import pipeline, shards
+from bert_jax.evaluation import Evaluator, evaluators
 from bert_jax.members import Member
 from bert_jax.models import spec as spec_lib
 from bert_jax.tasks import suite
@@ -102,6 +104,7 @@ def train_together(
             run.tokenizer.save(root / workdir_lib.TOKENIZER)
             labels = run.task.labels if run.task else ()
             workdir_lib.write(root / workdir_lib.MODEL, spec_lib.to_json(run.setup.model.spec, labels))
+            workdir_lib.write(root / workdir_lib.ABOUT, json.dumps(build.about(run), indent=2) + "\n")
             if run.task and not workdir_lib.has_saved(root):  # else the best one's are there
                 workdir_lib.write_facts(root, run.task.facts)
 
@@ -172,7 +175,7 @@ def train_together(
             stack.enter_context(contextlib.closing(member.checkpoints))
             stack.enter_context(contextlib.closing(member.log))
         if any(member.ended for member in members):
-            evaluate_all = _evaluators(runs, len(run.phases) - 1)
+            evaluate_all = evaluators(runs, len(run.phases) - 1)
             for i, member in alive():
                 if member.ended:
                     finish(i, member, evaluate_all[i], start)
@@ -181,7 +184,7 @@ def train_together(
             if first:
                 phase = run.phases[number]
                 train_step = step_lib.make_train_step(phase.setup, together)
-                evaluate_all = _evaluators(runs, number)
+                evaluate_all = evaluators(runs, number)
             if step == 1 and run.source is not None and not run.task:
                 for i, member in alive():  # what training then changes
                     member.log.write(0, "eval", evaluate_all[i](params_of(i)))
@@ -222,6 +225,7 @@ def train_together(
                     if member.ended:
                         member.latest |= evaluate_all[i].generated(params_of(i))
                     member.log.write(step, "eval", member.latest)
+                    member.report(evaluate_all[i].samples())
                 _pause(members, began)
 
             leave = stop.agreed(step)
@@ -297,117 +301,10 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     return metrics
 
 
-class Evaluator:
-    """Evaluates parameters on the evaluation examples of a phase, each counted once."""
-
-    def __init__(self, run: build.Run, phase: build.Phase, like: Evaluator | None = None) -> None:
-        """Prepares the evaluation of a phase; `like` is one of the same setup, compiled for both."""
-        self._run, self._phase = run, phase
-        self._step = like._step if like else step_lib.make_eval_step(phase.setup)
-        self._outputs: dict[str, dict[str, np.ndarray]] = {}  # of the last call, by evaluation
-
-    def __call__(self, params: Any) -> dict[str, float]:
-        """Returns the objectives' means with their baselines, and the task's own metrics.
-
-        Those of the general text, where there is one, have "general_" before their names, and those of
-        a task's second and further evaluations the evaluation's name.
-        """
-        task = self._run.task
-        metrics, outputs = self._metrics(params, self._phase.eval, "eval")
-        if task:
-            self._outputs = {"eval": outputs}
-            metrics |= task.metrics("eval", outputs)
-            for name, examples in task.evals.items():
-                if name == "eval":
-                    continue
-                found, self._outputs[name] = self._metrics(params, examples, name)
-                found |= task.metrics(name, self._outputs[name])
-                metrics |= {f"{name}_{key}": value for key, value in found.items()}
-        if self._phase.general is not None:
-            general, _ = self._metrics(params, self._phase.general, "general")
-            metrics |= {f"general_{name}": value for name, value in general.items()}
-        return metrics
-
-    def generated(self, params: Any) -> dict[str, float]:
-        """Returns the metrics of what the task's model writes, which takes longer than one pass a row."""
-        task = self._run.task
-        metrics: dict[str, float] = {}
-        for name, examples in task.sources.items() if task else ():
-            generate = step_lib.make_generate_step(self._phase.setup, task.generate)
-            collected = [
-                {key: _on_host(x) for key, x in generate(params, batch).items()}
-                for batch in self._batches(examples)
-            ]
-            outputs = {
-                key: _joined([each[key] for each in collected])[: examples.num_examples]
-                for key in collected[0]
-            }
-            self._outputs[name] = outputs
-            found = task.generated_metrics(name, outputs)
-            metrics |= found if name == "eval" else {f"{name}_{key}": value for key, value in found.items()}
-        return metrics
-
-    def write_predictions(self, folder: epath.Path, params: Any) -> None:
-        """Writes what the task says of the last calls' outputs, and of those of its tests."""
-        task = self._run.task
-        if not task:
-            return
-        tests = {name: self._metrics(params, examples, name)[1] for name, examples in task.tests.items()}
-        if jax.process_index() == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, outputs in {**self._outputs, **tests}.items():
-                task.write_predictions(folder, name, outputs)
-
-    def _metrics(
-        self, params: Any, examples: Any, name: str
-    ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Returns the means over the examples, and what the task keeps of their outputs, (N, ...) each."""
-        total: step_lib.Sums | None = None
-        collected: list[dict[str, np.ndarray]] = []
-        for step, batch in enumerate(self._batches(examples)):
-            sums, outputs = self._step(params, batch)
-            total = step_lib.add(total, sums)
-            host = {key: _on_host(output) for key, output in outputs.items()}
-            task = self._run.task
-            collected.append(task.condensed(name, step * examples.batch_size, host) if task else host)
-        means = step_lib.means(total or {})
-        loss = sum(o.weight * means[f"{o.name}_loss"] for o in self._phase.setup.objectives)
-        joined = {key: _joined([each[key] for each in collected]) for key in collected[0]}
-        return {"loss": loss, **means}, {key: x[: examples.num_examples] for key, x in joined.items()}
-
-    def _batches(self, examples: Any) -> Iterator[dict[str, jax.Array]]:
-        """Yields all examples once, on the devices."""
-        mesh, data, size = self._phase.setup.mesh, self._run.config.data, examples.batch_size
-        rows, number = sharding.local_rows(size, mesh), examples.num_eval_batches()
-        for batch in pipeline.dataset(examples, 0, number, rows, data.workers, data.prefetch):
-            yield sharding.to_devices(batch, size, mesh)
-
-
 def _sample(run: build.Run) -> dict[str, np.ndarray]:
     """Returns the first batch of the run, which tells the names and shapes of all."""
     train = run.phases[0].train
     return train.batch(0, sharding.local_rows(train.batch_size, run.setup.mesh))
-
-
-def _on_host(array: jax.Array) -> np.ndarray:
-    if jax.process_count() == 1:
-        return np.asarray(array)
-    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
-
-
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
-    """Returns the rows of all batches; those of shorter rows, (B, S, ...), are filled up with 0."""
-    longest = max(x.shape[1:] for x in arrays)
-    if any(x.shape[1:] != longest for x in arrays):
-        rest = [(0, 0)] * (arrays[0].ndim - 2)
-        arrays = [np.pad(x, [(0, 0), (0, longest[0] - x.shape[1]), *rest]) for x in arrays]
-    return np.concatenate(arrays)
-
-
-def _evaluators(runs: Sequence[build.Run], phase: int) -> list[Evaluator]:
-    """Returns an evaluator for each run, all of one compiled step."""
-    first = Evaluator(runs[0], runs[0].phases[phase])
-    return [first, *(Evaluator(run, run.phases[phase], first) for run in runs[1:])]
 
 
 def _restored(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tasks_data
 
-from bert_jax import checkpoint, predict, train
+from bert_jax import checkpoint, evaluation, predict, train
 from bert_jax.config import ConfigError
 from bert_jax.interop import load
 
@@ -68,9 +68,9 @@ def test_the_best_checkpoint_is_what_is_told_predicted_and_loaded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reached = iter([0.1, 0.5, float("nan"), 0.5, 0.3, 0.5])  # steps 2, 4, ... and once more at the end
-    evaluate = train.Evaluator.__call__
+    evaluate = evaluation.Evaluator.__call__
     monkeypatch.setattr(
-        train.Evaluator, "__call__", lambda self, params: evaluate(self, params) | {"mcc": next(reached)}
+        evaluation.Evaluator, "__call__", lambda self, params: evaluate(self, params) | {"mcc": next(reached)}
     )
     config = make(tmp_path, optimizer__learning_rate=0.1, train__patience=3)
     with caplog.at_level("INFO"):

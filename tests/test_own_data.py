@@ -12,9 +12,8 @@ import pytest
 import tasks_data
 from tasks_data import words
 
-from bert_jax import build, sharding, tasks
+from bert_jax import build, evaluation, sharding, tasks
 from bert_jax import step as step_lib
-from bert_jax import train as train_lib
 from bert_jax.config import ConfigError
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.models.model import Model
@@ -154,7 +153,7 @@ def test_a_choice_is_learnt(tmp_path: pathlib.Path) -> None:
         optimizer__learning_rate=1e-2,
     )  # fmt: skip
     run = build.build(c, None)
-    train, evaluate = run.task.train, train_lib.Evaluator(run, run.phases[0])
+    train, evaluate = run.task.train, evaluation.Evaluator(run, run.phases[0])
     first = train.batch(0, np.arange(8))
     state = run.initial_state(first)
     spec = run.setup.model.spec

@@ -4,12 +4,13 @@ import json
 import re
 
 import browser
+import numpy as np
 import pytest
 import small
 import tiny_models
 
 from bert_jax import config as config_lib
-from bert_jax.visual import chart, report
+from bert_jax.visual import chart, report, samples
 from bert_jax.visual.chart import Curve
 
 HOSTILE = '</style><script>document.title="taken"</script><img src=x onerror=alert(1)>&'
@@ -64,18 +65,47 @@ def test_gaps_and_numbers_that_are_none_leave_the_rest():
 def test_a_page_names_all_and_no_text_becomes_markup(tmp_path):
     config = small.config(tmp_path)
     config.data.text_key = HOSTILE
-    samples = {
+    said = {
         "tokens": [[HOSTILE, {"gold": HOSTILE, "guess": "b", "probability": 0.5}, {"gold": "c", "guess": "c",
                     "probability": 1.0}]],
         "answers": [{"text": HOSTILE, "gold": HOSTILE, "said": HOSTILE, "right": False}],
         "confusion": {"labels": [HOSTILE, "b"], "counts": [[3, 1], [0, 2]]},
     }  # fmt: skip
-    (run,) = report.read(made(tmp_path / "run", config, samples=samples))
+    (run,) = report.read(made(tmp_path / "run", config, samples=said))
     page = report.render([run])
     assert "<script" not in page and "<img" not in page and page.count("</style>") == 1
     assert "data.text_key" in page and "unigram cross entropy 5.5" in page
     assert page.count('class="right"') == 1 and page.count('class="wrong"') == 2
     assert ">3</td>" in page
+
+
+def test_samples_are_the_text_with_what_was_asked_for(tmp_path):
+    tokenizer = tiny_models.tokenizer(tmp_path)
+    ids = tokenizer.encode("the cat sat on a mat").ids  # [CLS] the cat sat on a mat [SEP]
+    batch = {
+        "tokens": np.array([[*ids[:2], tokenizer.mask_id, *ids[3:], 0]]),
+        "segment_ids": np.array([[1] * 8 + [0]]),
+        "mlm_positions": np.array([[2, 5, 0]]), "mlm_labels": np.array([[ids[2], ids[5], 0]]),
+        "mlm_weights": np.array([[1.0, 1.0, 0.0]]), "mlm_guesses": np.array([[ids[2], ids[3], 7]]),
+        "mlm_shares": np.array([[0.75, 0.5, 0.1]]),
+    }  # fmt: skip
+    (row,) = samples.of_tokens(batch, "mlm", tokenizer)
+    assert [piece for piece in row if isinstance(piece, str)] == ["the", "sat on", "mat"]
+    assert [piece for piece in row if not isinstance(piece, str)] == [
+        {"gold": "cat", "guess": "cat", "probability": 0.75},
+        {"gold": "a", "guess": "sat", "probability": 0.5},
+    ]  # fmt: skip
+    # A left-to-right model says at each position what comes behind it.
+    batch = {key.replace("mlm", "causal"): value for key, value in batch.items()}
+    batch |= {"tokens": np.array([[*ids, 0]]), "causal_positions": np.array([[1, 4, 0]])}
+    (again,) = samples.of_tokens(batch, "causal", tokenizer)
+    assert again == row
+
+
+def test_a_confusion_counts_every_example_once():
+    found = samples.confusion(np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 0, 2]), ("a", "b", "c"))
+    assert found == {"labels": ["a", "b", "c"], "counts": [[1, 1, 0], [0, 1, 0], [1, 0, 1]]}
+    assert samples.confusion(np.zeros(1, int), np.zeros(1, int), ("score",)) == {}
 
 
 def test_runs_side_by_side_name_what_differs(tmp_path):
@@ -114,10 +144,10 @@ def test_the_command(tmp_path):
 
 
 def test_the_page_in_a_browser(tmp_path):
-    samples = {
+    said = {
         "confusion": {"labels": [f"label {i}" for i in range(12)], "counts": [[i] * 12 for i in range(12)]}
     }
-    (run,) = report.read(made(tmp_path / "run", small.config(tmp_path), samples=samples))
+    (run,) = report.read(made(tmp_path / "run", small.config(tmp_path), samples=said))
     file = tmp_path / "report.html"
     file.write_text(report.render([run]), encoding="utf-8")
     with browser.opened(file, width=360, height=740) as driver:

@@ -76,7 +76,7 @@ def test_metrics_are_sums_over_the_batch(trained: types.SimpleNamespace) -> None
     assert found["grad_norm"] > 0.5
     assert clipped == pytest.approx(0.1 * 0.5, rel=1e-4)
 
-    sums, outputs = trained.evaluate(params, _placed(batch, trained.setup))
+    sums, outputs, _ = trained.evaluate(params, _placed(batch, trained.setup))
     evaluated = step.means(step.add(None, sums))
     assert evaluated["mlm_loss"] == pytest.approx(mlm, rel=1e-5)
     assert evaluated["nsp_loss"] == pytest.approx(nsp, rel=1e-5)
@@ -103,8 +103,8 @@ def test_a_batch_without_targets_gives_no_nan_and_no_gradient(trained: types.Sim
             after["encoder"]["embedding_norm"][name], before["encoder"]["embedding_norm"][name]
         )
     # Evaluation tells that there was nothing: it must add nothing to a mean over batches.
-    nothing, _ = trained.evaluate(after, _placed(batch, trained.setup))
-    something, _ = trained.evaluate(after, _placed(trained.data[0], trained.setup))
+    nothing, *_ = trained.evaluate(after, _placed(batch, trained.setup))
+    something, *_ = trained.evaluate(after, _placed(trained.data[0], trained.setup))
     assert math.isnan(step.means(step.add(None, nothing))["mlm_loss"])
     both = step.add(step.add(None, something), nothing)
     assert step.means(both) == step.means(step.add(None, something))

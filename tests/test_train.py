@@ -47,6 +47,14 @@ def test_a_run_leaves_all_that_it_promises(tmp_path):
         assert all(np.isfinite(line[name]) for name in kinds | more)
     assert (tmp_path / "run" / "tokenizer").is_dir()
     assert list((tmp_path / "run" / "tensorboard").rglob("events.*"))
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "has ended; step 30" in page and page.count("<svg") >= 5
+    samples = json.loads((tmp_path / "run" / "samples.json").read_text())["tokens"]
+    asked = [piece for row in samples for piece in row if not isinstance(piece, str)]
+    assert 0 < len(samples) <= 8 and len(asked) >= len(samples)
+    assert all(0 < piece["probability"] <= 1 and piece["gold"] for piece in asked)
+    about = json.loads((tmp_path / "run" / "about.json").read_text())
+    assert about["vocabulary"] == 109 and about["batch_size"] == 8 and about["steps"] == 30
     assert train.train(config, tmp_path / "run") == result  # complete: nothing is done again
     assert len(lines(tmp_path / "run")) == len(written)
 

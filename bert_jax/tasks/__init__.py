@@ -96,6 +96,19 @@ class Task:
           name, outputs: as in `metrics`; what `generate` gave for `sources`.
         """
 
+    def samples(self, outputs: Mapping[str, np.ndarray], tokenizer: Any) -> dict[str, Any]:
+        """Returns what the page of a run shows of an evaluation, in JSON values; nothing, if nothing is said.
+
+        Args:
+          outputs: of "eval", as in `metrics`.
+          tokenizer: the run's.
+
+        Returns:
+          `answers`, some of {"text", "gold", "said", "right"} (null where nothing is right or wrong), and
+          `confusion`, {"labels", "counts"}.
+        """
+        return {}
+
     def generate(self, model: Any, params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the answers, (B, ...) each, to a batch of `sources`; it is compiled."""
         raise NotImplementedError

@@ -115,6 +115,12 @@ class Examples:
         other._seed = seed
         return other
 
+    def ids(self, example: int) -> list[list[int]]:
+        """Returns the token ids of an example, each of its C rows."""
+        rows = range(example * self.choices, (example + 1) * self.choices)
+        tokens = self._per_token["tokens"]
+        return [tokens[self._ends[row] - self._lengths[row] : self._ends[row]].tolist() for row in rows]
+
     def num_eval_batches(self, limit_rows: int = 0) -> int:
         """Returns the batches of an evaluation of all examples, or of the first `limit_rows` of them."""
         rows = min(self.num_examples, limit_rows) if limit_rows else self.num_examples

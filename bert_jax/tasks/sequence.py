@@ -15,8 +15,11 @@ from bert_jax import workdir
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.regression import Regression
 from bert_jax.tasks import Task, TaskDataError, scores, spanned
-from bert_jax.tasks.features import Features
+from bert_jax.tasks.features import Features, evenly_spread
 from bert_jax.tasks.spanned import SpannedFeatures
+from bert_jax.visual import samples
+
+_SAMPLES = 12  # answers that the page of a run shows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +155,25 @@ class SequenceTask(Task):
             "mse": float(np.mean((values - guesses) ** 2)),
             "mean_score_mse": float(np.mean((values - self.mean) ** 2)),
         }
+
+    def samples(self, outputs: Mapping[str, np.ndarray], tokenizer: Any) -> dict[str, Any]:
+        """Returns some answers beside what is right, and the confusion of classes."""
+        examples, logits = self.evals["eval"], outputs["logits"]
+        guesses = np.argmax(logits, axis=-1)
+        answers = []
+        for number in evenly_spread(examples.num_examples, _SAMPLES).tolist():
+            rows = examples.ids(number)
+            text = " / ".join(tokenizer.decode(row) for row in rows)
+            if self.names:
+                gold, said = self.names[int(examples.labels[number])], self.names[int(guesses[number])]
+                right: bool | None = gold == said
+            else:
+                gold, said, right = f"{examples.labels[number]:.3g}", f"{logits[number, 0]:.3g}", None
+            answers.append({"text": text, "gold": gold, "said": said, "right": right})
+        found: dict[str, Any] = {"answers": answers}
+        if self.names:
+            found["confusion"] = samples.confusion(examples.labels, guesses, self.names)
+        return found
 
     def index(self, name: str) -> list[str]:
         """Returns what each example of an evaluation or test is called in a file of predictions."""
