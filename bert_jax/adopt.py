@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from bert_jax.models.spec import ModelSpec
+from bert_jax.optimizer import HEADS
 from bert_jax.trees import named
 
 
@@ -17,20 +18,24 @@ def adopt(params: Any, found: Any, origin: str) -> Any:
 
     Args:
       params: the run's initial parameters, on their devices.
-      found: nested dict of host arrays; what it lacks stays as initialised, and that is said.
+      found: nested dict of host arrays; what it lacks stays as initialised, and that is said; so does a
+        task's head that is of another size there, since another task's classes mean nothing here.
       origin: where they come from, for messages.
 
     Raises:
       ValueError: an array of another shape; the message names it.
     """
     given = dict(named(found))
-    fresh, used = [], set()
+    fresh, others, used = [], [], set()
 
     def take(name: str, param: jax.Array) -> jax.Array:
         if name not in given:
             fresh.append(name)
             return param
         used.add(name)
+        if given[name].shape != param.shape and name.partition("/")[0] in HEADS:
+            others.append(name)
+            return param
         if given[name].shape != param.shape:
             raise ValueError(
                 f"{origin}: {name} has shape {given[name].shape} and the model's has {param.shape}: "
@@ -41,7 +46,11 @@ def adopt(params: Any, found: Any, origin: str) -> Any:
 
     leaves = [take(name, param) for name, param in named(params)]
     taken = jax.tree.unflatten(jax.tree.structure(params), leaves)
-    logging.info("%s: %d arrays loaded", origin, len(used))
+    logging.info("%s: %d arrays loaded", origin, len(used) - len(others))
+    if others:
+        logging.warning(
+            "initialised anew, since %s was fine-tuned to another task: %s", origin, ", ".join(others)
+        )
     if fresh:
         logging.info("initialised anew, since %s has none: %s", origin, ", ".join(fresh))
     unused = sorted(set(given) - used)

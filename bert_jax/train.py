@@ -144,6 +144,7 @@ def train_together(
     pending: tuple[int, step_lib.Sums] | None = None
     held = start if restored else None  # the newest step that all have saved
     evaluate_all: list[Evaluator] = []
+    compiled: set[tuple[int, tuple[int, ...]]] = set()  # the number of the phase, and the shape of its rows
 
     def params_of(number: int) -> Any:
         return members_lib.member(state.params, number) if several else state.params
@@ -193,9 +194,11 @@ def train_together(
             if pending:
                 window = _checked(pending, window, members)
             pending = (step, sums)
-            if first:
+            program = number, batch["tokens"].shape
+            if program not in compiled:  # as when rows of a new length come
+                compiled.add(program)
                 jax.block_until_ready(sums)
-                _pause(members, began)  # the compilation
+                _pause(members, began)
             log.advance()
 
             if step % config.train.log_every == 0 or step == steps:

@@ -23,3 +23,12 @@ def test_a_shape_that_does_not_fit_is_refused_by_name():
     params = {"a": {"kernel": jnp.zeros((2, 3))}}
     with pytest.raises(ValueError, match=r"MODEL: a/kernel has shape \(3, 2\) and the model's has \(2, 3\)"):
         adopt.adopt(params, {"a": {"kernel": np.zeros((3, 2))}}, "MODEL")
+
+
+def test_another_tasks_head_is_drawn_anew_and_the_rest_is_taken(caplog):
+    params = {"classifier": {"kernel": jnp.zeros((2, 2)), "bias": jnp.zeros(2)}, "a": jnp.zeros(3)}
+    found = {"classifier": {"kernel": np.ones((2, 3)), "bias": np.ones(3)}, "a": np.ones(3)}
+    taken = adopt.adopt(params, found, "MODEL")
+    np.testing.assert_array_equal(taken["classifier"]["kernel"], np.zeros((2, 2)))
+    np.testing.assert_array_equal(taken["a"], np.ones(3))
+    assert "since MODEL was fine-tuned to another task: classifier/bias, classifier/kernel" in caplog.text
