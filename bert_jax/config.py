@@ -232,6 +232,9 @@ def default() -> ConfigDict:
     # The learning rate falls as if all were taken.
     c.train.patience = 0
     c.train.log_every = 100  # steps between lines of metrics.jsonl
+    # (from, to): the steps from + 1 .. to run under JAX's profiler, into WORKDIR/profile, which TensorBoard's
+    # profile plug-in and Perfetto open; () is none.
+    c.train.profile = ()
     c.train.prng = "threefry2x32"  # kind of random keys: "threefry2x32", "rbg" or "unsafe_rbg"
     c.train.compilation_cache = "default"  # directory of compiled programs; "" for none
 
@@ -284,6 +287,7 @@ FREE_KEYS = (
     "train.eval_batch_size",
     "train.eval_every",
     "train.log_every",
+    "train.profile",
     "train.compilation_cache",
     "mesh.data",
     "mesh.fsdp",

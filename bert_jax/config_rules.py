@@ -184,6 +184,7 @@ TUPLES = {
     "sweep.learning_rate": ("numbers above 0", _is_above_0),
     "sweep.batch_size": ("whole numbers above 0", _is_size),
     "sweep.epochs": ("numbers above 0", _is_above_0),
+    "train.profile": ("two whole numbers, from and to", _is_whole),
     "train.phases": ("(seq_len, steps) or (seq_len, steps, batch_size), all above 0", _is_phase),
 }
 
@@ -198,6 +199,10 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
     m, o, d, t, p = c.model, c.objective, c.data, c.train, c.optimizer
     head_size = m.hidden_size // m.heads
     return [
+        (
+            t.profile and (len(t.profile) != 2 or not t.profile[0] < t.profile[1]),
+            f"train.profile = {tuple(t.profile)}: it must be (from, to), with from below to",
+        ),
         (
             m.hidden_size % m.heads,
             f"model.hidden_size = {m.hidden_size} is not a multiple of model.heads = {m.heads}",

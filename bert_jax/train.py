@@ -17,7 +17,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import build, flops, sharding, signals, sweep
+from bert_jax import build, flops, sharding, signals, sweep, tracing
 from bert_jax import config as config_lib
 from bert_jax import log as log_lib
 from bert_jax import members as members_lib
@@ -171,7 +171,9 @@ def train_together(
         member.checkpoints.release()
         member.finish(of_best, last)
 
+    window_of_profile = tracing.Window(config.train.profile, roots[0] / workdir_lib.PROFILE)
     with signals.as_stop() as stop, contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(window_of_profile))
         for member in members:
             stack.enter_context(contextlib.closing(member.checkpoints))
             stack.enter_context(contextlib.closing(member.log))
@@ -189,7 +191,9 @@ def train_together(
             if step == 1 and run.source is not None and not run.task:
                 for i, member in alive():  # what training then changes
                     member.log.write(0, "eval", evaluate_all[i](params_of(i)))
+            window_of_profile.before(step)
             state, sums = train_step(state, batch)
+            window_of_profile.after(step, sums)
             # The step before is read while this one runs, so the device never waits for the host.
             if pending:
                 window = _checked(pending, window, members)

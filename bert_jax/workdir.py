@@ -16,7 +16,7 @@ from bert_jax.config import ConfigError
 CONFIG, MODEL, TOKENIZER, CHECKPOINTS = "config.json", "model.json", "tokenizer", "checkpoints"
 TASK, PREDICTIONS = "task.json", "predictions"
 METRICS, RESULT, EVENTS, MEMBERS = "metrics.jsonl", "result.json", "tensorboard", "members"
-ABOUT, SAMPLES, REPORT = "about.json", "samples.json", "report.html"
+ABOUT, SAMPLES, REPORT, PROFILE = "about.json", "samples.json", "report.html", "profile"
 
 
 def read_config(workdir: epath.PathLike) -> ConfigDict | None:

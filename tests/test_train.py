@@ -185,3 +185,12 @@ def test_a_run_killed_before_it_saved_starts_from_the_given_weights_again(tmp_pa
     again = train.train(config, tmp_path / "second")
     assert again["loss"] == pytest.approx(before["loss"], rel=1e-6)
     assert again["start_loss"] == pytest.approx(before["loss"], rel=1e-6)
+
+
+def test_a_window_of_steps_is_profiled(tmp_path, caplog):
+    caplog.set_level("INFO")
+    config = small.config(tmp_path, **{"train.profile": (2, 4), "train.steps": 10})
+    train.train(config, tmp_path / "run")
+    (trace,) = (tmp_path / "run" / "profile").rglob("*.trace.json.gz")
+    assert trace.stat().st_size > 1000
+    assert "the trace of steps 3 to 4" in caplog.text
