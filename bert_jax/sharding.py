@@ -25,7 +25,7 @@ RULES = (
     ("heads", "tensor"),
     ("mlp", "tensor"),
 )
-_UNSHARED = ("sequence", "activation", "norm", "head_size", "layers", "positions", "segments", "labels",
+UNSHARED = ("sequence", "activation", "norm", "head_size", "layers", "positions", "segments", "labels",
              "embed_out", "embedding")  # fmt: skip
 AXES = ("data", "fsdp", "tensor")
 
@@ -81,7 +81,7 @@ def check(config: ConfigDict, mesh: Mesh, spec: ModelSpec, batch_size: int) -> N
 
 def rules() -> Any:
     """Returns the context in which the models' logical axis names mean mesh axes."""
-    return nn.logical_axis_rules((*RULES, *((name, None) for name in _UNSHARED)))
+    return nn.logical_axis_rules((*RULES, *((name, None) for name in UNSHARED)))
 
 
 def param_shardings(boxed: Any, mesh: Mesh) -> Any:

@@ -5,6 +5,10 @@
 The variant after the colon is one of VARIANTS: `small` (L4 D512), `long` (the same at S512), `base`
 (BERT-base) and `tta` (L3 D512, the released T-TA's size), all with dropout .1, masked tokens and next
 sentences, in float32.
+
+Hardware and time: 5 minutes with the peers on 2 CPU cores.
+Seen: small, on 2 cores that other programs shared (medians of 3 rounds): 1.88 times the tokens a second of
+transformers as it is (1.84 to 1.92), 1.08 times those of the peer with gathered logits (1.01 to 1.10).
 """
 
 from ml_collections import ConfigDict

@@ -1,10 +1,17 @@
 """Starting from given weights: what is taken, what is said, and what is refused."""
 
+import importlib
+import pathlib
+
+import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import adopt
+from bert_jax import adopt, sharding
+from bert_jax.models import spec as spec_lib
+from bert_jax.models.model import Model
 
 
 def test_arrays_that_are_given_replace_the_initial_ones(caplog):
@@ -32,3 +39,25 @@ def test_another_tasks_head_is_drawn_anew_and_the_rest_is_taken(caplog):
     np.testing.assert_array_equal(taken["classifier"]["kernel"], np.zeros((2, 2)))
     np.testing.assert_array_equal(taken["a"], np.ones(3))
     assert "since MODEL was fine-tuned to another task: classifier/bias, classifier/kernel" in caplog.text
+
+
+RECIPES = sorted(path.stem for path in (pathlib.Path(__file__).parents[1] / "configs").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipes_parameters_have_a_place_on_the_mesh(name):
+    recipe = importlib.import_module(f"configs.{name}")
+    for variant in getattr(recipe, "VARIANTS", (None,)):
+        c = recipe.get_config(*([] if variant is None else [variant]))
+        c.model.scan = True
+        spec = spec_lib.from_config(c.model, vocab_size=c.model.vocab_size or 1000, mask_id=4, has_nsp=True)
+        row = {"tokens": jnp.zeros((1, 4), jnp.int32)}
+        boxed = jax.eval_shape(Model(spec).init, jax.random.key(0), row)["params"]
+        places = jax.tree.leaves(sharding.param_shardings(boxed, sharding.make_mesh(c.mesh)))
+        assert len(places) == len(jax.tree.leaves(nn.unbox(boxed)))
+        # An axis whose name no rule knows would be left whole in silence.
+        known = {None, *(axis for axis, _ in sharding.RULES), *sharding.UNSHARED}
+        names = jax.tree.leaves(
+            nn.get_partition_spec(boxed), is_leaf=lambda x: isinstance(x, jax.sharding.PartitionSpec)
+        )
+        assert {axis for axes in names for axis in axes} <= known

@@ -126,7 +126,7 @@ class Attention(nn.Module):
         spec = self.spec
         logits = self.param(
             "logits",
-            nn.with_logical_partitioning(nn.initializers.normal(1.0), ("heads", "sequence", "sequence")),
+            nn.with_logical_partitioning(nn.initializers.normal(1.0), ("heads", "positions", "sequence")),
             (spec.heads, spec.max_positions, spec.max_positions),
         )
         if spec.attention == "fixed_random":
