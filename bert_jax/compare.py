@@ -33,13 +33,12 @@ _RECIPE = absl_flags.DEFINE_string(
     "Config file whose VARIANTS are compared.",
 )
 _VARIANTS = absl_flags.DEFINE_list(
-    "variants", ["tta", "tta_mask", "tta_rope", "mlm", "mlm_rope", "causal", "causal_rope"],
-    "Variants at the first depth.",
-)  # fmt: skip
+    "variants", ["tta", "tta_mask", "tta_rope", "mlm", "mlm_rope", "causal"], "Variants at the first depth."
+)
 _DEEP = absl_flags.DEFINE_list("deep_variants", ["tta_rope", "mlm_rope"], "Variants at the other depths.")
 _DEPTHS = absl_flags.DEFINE_list("depths", ["3", "6", "12"], "Layers.")
 _SEEDS = absl_flags.DEFINE_integer("seeds", 1, "Runs of each model.", lower_bound=1)
-_STEPS = absl_flags.DEFINE_integer("steps", 1500, "Updates of each run.", lower_bound=1)
+_STEPS = absl_flags.DEFINE_integer("steps", 800, "Updates of each run.", lower_bound=1)
 _HIDDEN = absl_flags.DEFINE_integer("hidden", 128, "D; heads are of 64.", lower_bound=2)
 _BATCH = absl_flags.DEFINE_integer("batch", 16, "Rows of an update.", lower_bound=1)
 _SEQ_LEN = absl_flags.DEFINE_integer("seq_len", 128, "Tokens of a row.", lower_bound=4)

@@ -19,7 +19,7 @@ from bert_jax.data import corpus, files
 RUNS, TEXT = "runs", "text"  # in the comparison's directory
 _PREPARED = "text.prepared"
 
-_CURVE_POINTS, _EVALUATIONS = 50, 10  # of each run, about
+_CURVE_POINTS, _EVALUATIONS = 50, 8  # of each run, about
 
 
 class ComparisonError(ValueError):

@@ -113,6 +113,7 @@ def _start(run: Planned, recipe: pathlib.Path, its_cores: list[int], lock: int) 
             stdout=log,
             stderr=log,
             pass_fds=(lock,) if fcntl is not None else (),
+            process_group=0,  # Ctrl-C is for the comparison: a run that is asked to stop twice saves nothing
         )
     if its_cores and hasattr(os, "sched_setaffinity"):
         # The threads that it will start inherit it, and there are as many as it has cores.
