@@ -23,7 +23,7 @@ guessing by frequency, and the share of the most frequent token:
     causal       5.181  .158   6.381  .053
     prefix       5.226  .163   6.346  .052
     synthesizer  5.992  .116   6.375  .054
-    electra      replaced tokens: after 1,000 steps loss .363 (knowing their share alone: .371), accuracy .8779,
+    electra      replaced tokens, 1,000 steps: loss .363 (knowing their share alone: .371), accuracy .8779,
                  as always saying "original" has; with data.vocab_size=512, model.heads=4 and
                  model.generator_fraction=0.25, 700 steps: .378 (.381), .8733 of .8730
 
