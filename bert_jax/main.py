@@ -2,7 +2,7 @@
 
 A workdir that holds a run is continued. For a start on several machines, give each process
 --coordinator=HOST:PORT, --num_processes=N and --process_id=I, or --distributed=auto where the
-platform tells them (Cloud TPU, Slurm).
+platform tells them (Cloud TPU, Slurm, Kubernetes).
 
     python -m bert_jax.main --config=configs/tiny.py --workdir=runs/tiny --config.train.steps=100
 """

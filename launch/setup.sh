@@ -1,6 +1,7 @@
 # Sourced by the other scripts: goes to the repository, and gives
 #   venv            the virtual environment: $BERT_JAX_VENV, or .venv
 #   set_up          makes it with requirements.txt; what is there and up to date is used again
+#   set_up_tpu      makes it with what a TPU needs too
 #   set_up_tests    set_up, and what the tests need
 #   set_up_parity   another one, $BERT_JAX_PARITY_VENV or .venv-parity, with the systems compared with too
 # PYTHON=/path/to/python takes that interpreter.
@@ -91,6 +92,10 @@ make_venv() {
 
 set_up() {
   make_venv "2.5 GB" true requirements.txt
+}
+
+set_up_tpu() {
+  make_venv "3 GB" true requirements.txt requirements-tpu.txt
 }
 
 add_tests() {
