@@ -128,8 +128,9 @@ JOB
 told=false
 tell() {
   interrupted=true
-  [[ $told == true ]] || scancel --signal=TERM "$SLURM_JOB_ID"
-  told=true
+  [[ $told == false ]] || return
+  told=true # first: another signal may come while scancel runs
+  scancel --signal=TERM "$SLURM_JOB_ID"
 }
 trap tell TERM
 

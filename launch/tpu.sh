@@ -179,7 +179,7 @@ ask() {
     return
   fi
   errors=$(<"$scratch")
-  if [[ $errors == *NOT_FOUND* || $errors == *"not found"* ]]; then
+  if [[ $errors == *NOT_FOUND:* ]]; then
     answer=ABSENT unanswered=0
   else
     answer=UNKNOWN unanswered=$((unanswered + 1))
@@ -218,6 +218,7 @@ create() {
 # What git knows or does not ignore; without git, what a run needs.
 # shellcheck disable=SC2016 # the inner shell expands it
 pack='set -euo pipefail
+export COPYFILE_DISABLE=1 # no files about files from a Mac
 cd "$1"
 { git ls-files -z --cached --others --exclude-standard 2>/dev/null ||
   printf "%s\0" bert_jax configs launch pyproject.toml requirements*.txt; } |

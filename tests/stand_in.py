@@ -63,7 +63,7 @@ def gcloud(arguments: list[str]) -> None:
         hosts = [HOSTS / flags["worker"]]
     if what == "queued-resources describe":
         if pop("answers", "yes") != "yes":
-            fail("the network is unreachable")
+            fail("the network is unreachable: host not found")
         if not STATES.exists():
             fail("(gcloud.compute.tpus.queued-resources.describe) NOT_FOUND: Resource was not found")
         print(pop("states", ""))
@@ -77,7 +77,7 @@ def gcloud(arguments: list[str]) -> None:
             boot(HOSTS / str(number))
     elif what == "queued-resources delete":
         if not STATES.exists():
-            fail("NOT_FOUND")
+            fail("NOT_FOUND: Resource was not found")
         STATES.unlink()
         power_off()
     elif what == "tpu-vm describe":

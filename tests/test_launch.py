@@ -315,7 +315,10 @@ class TestWatch:
         self.watch(tpu, code=0)
         tpu.set("answers", "no")
         _, error = self.watch(tpu, code=1)
-        assert "no answer from gcloud, 20 times in a row: ERROR: the network is unreachable" in error
+        assert (
+            "no answer from gcloud, 20 times in a row: ERROR: the network is unreachable: host not found"
+            in error
+        )
 
     def test_a_request_that_is_refused_is_made_again(self, tpu):
         tpu.set("exits", "0")

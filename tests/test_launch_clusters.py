@@ -125,6 +125,8 @@ def test_a_job_that_is_told_to_leave_saves_and_goes_back(cloud, code, state, res
     batch = cloud.start(path)
     wait_until((cloud.folder / "ready").exists)
     batch.send_signal(signal.SIGTERM)
+    wait_until(lambda: cloud.calls("scancel"))
+    batch.send_signal(signal.SIGTERM)  # as a grace time may bring; the tasks must not get a second one
     said = batch.communicate(timeout=300)
     assert batch.returncode == code, said
     (told,) = cloud.calls("scancel")
