@@ -205,7 +205,8 @@ def test_another_seed_changes_the_order_alone(tokenizer: Any) -> None:
 
 
 def test_some_of_the_training_examples(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    made = features(tokenizer, [*range(1, 10), 1], train=True, task__train_rows=4)
+    with caplog.at_level("INFO"):
+        made = features(tokenizer, [*range(1, 10), 1], train=True, task__train_rows=4)
     assert made.num_examples == 4
     assert "training on 4 of 10 examples, evenly spread (task.train_rows)" in caplog.text
     batch = made.batch(0, np.arange(4))  # those numbered 0, 2, 5 and 7, in some order

@@ -14,9 +14,10 @@ import small
 import tasks_data
 from ml_collections import ConfigDict
 
-from bert_jax import checkpoint, sweep, sweep_table, train
+from bert_jax import checkpoint, sweep, sweep_table, tasks, train, trees
 from bert_jax import config as config_lib
 from bert_jax.config import ConfigError
+from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import load
 
 RATES = (1e-3, 1e-2)
@@ -62,7 +63,7 @@ def assert_alike(member: pathlib.Path, alone: pathlib.Path) -> None:
     for split in ("train", "eval"):
         a, b = lines(alone, split), lines(member, split)
         assert [x["step"] for x in a] == [x["step"] for x in b]
-        for name in ("loss", "task_loss", "grad_norm", "learning_rate", "row_length", "accuracy"):
+        for name in ("loss", "task_loss", "grad_norm", "learning_rate", "accuracy"):
             if name in a[0]:
                 np.testing.assert_allclose([x[name] for x in b], [x[name] for x in a], rtol=0, atol=1e-5)
     assert (member / "config.json").read_text() == (alone / "config.json").read_text()
@@ -287,14 +288,43 @@ def test_one_that_fails_ends_alone(folder, searched, together) -> None:
         train.train(alone, root / "members/1")
 
 
+def test_each_ends_when_it_is_out_of_patience(folder, monkeypatch) -> None:
+    evaluate = train.Evaluator.__call__
+
+    def grown(self: Any, params: Any) -> dict[str, float]:
+        """How far the biases are from 0, where they start: more with each of the first steps."""
+        biases = [x for name, x in trees.named(params) if name.endswith("bias")]
+        return evaluate(self, params) | {"accuracy": round(sum(float((x**2).sum()) for x in biases), 4)}
+
+    monkeypatch.setattr(train.Evaluator, "__call__", grown)
+    keys = {"train.eval_every": 1, "train.patience": 2, "checkpoint.every": 100}
+    rates = (1e-12, 3e-2)  # the first gets no better
+    search = {"seed": 3, "sweep.learning_rate": rates, "sweep.together": 2}
+    train.train(config(folder, **keys, **search), folder / "patience")
+    steps = []
+    for number, rate in enumerate(rates):
+        alone = config(folder, **keys, **{"seed": 3, "optimizer.learning_rate": rate})
+        steps.append(train.train(alone, folder / f"patient{number}")["steps"])
+        assert_alike(folder / f"patience/members/{number}", folder / f"patient{number}")
+        own = json.loads((folder / f"patience/members/{number}/result.json").read_text())
+        assert (own["steps"], own["stopped_early"]) == (steps[-1], steps[-1] < 8)
+    assert steps[0] == 3 < steps[1]
+
+
 def test_rows_of_other_lengths_train_by_seed(folder) -> None:
-    c = config(folder, **{**SEARCH, "data.buckets": (6, 8)})
+    c = config(folder, **{**SEARCH, "data.buckets": (8,)})
     members = sweep._members(c, folder / "buckets")
     assert [[m.number for m in group] for group in sweep._groups(c, members, 8)] == [[0, 2], [1, 3]]
     train.train(c, folder / "buckets")
-    alone = config(folder, **{"seed": 4, "optimizer.learning_rate": RATES[1], "data.buckets": (6, 8)})
+    alone = config(folder, **{"seed": 4, "optimizer.learning_rate": RATES[1], "data.buckets": (8,)})
     train.train(alone, folder / "bucket")
-    assert len({line["row_length"] for line in lines(folder / "bucket", "train")}) > 1
+    task = tasks.make(c, tokenizer_lib.load(c.data.tokenizer, lowercase=True))
+    lengths = [
+        [x.batch(step, np.arange(4))["tokens"].shape[1] for step in range(8)]
+        for x in (task.train, task.train.seeded(4))
+    ]
+    assert {*lengths[0]} == {*lengths[1]} == {8, 12}
+    assert lengths[0] != lengths[1]
     assert_alike(folder / "buckets/members/3", folder / "bucket")
 
 
@@ -361,7 +391,7 @@ def test_pretraining_in_phases(tmp_path) -> None:
     train.train(alone, tmp_path / "alone")
     a, b = (lines(folder, split) for folder, split in
             ((tmp_path / "alone", "train"), (tmp_path / "run/members/1", "train")))  # fmt: skip
-    assert [x["row_length"] for x in a] == [16, 16, 32, 32]
+    assert [x["step"] for x in b] == [1, 2, 3, 4]
     np.testing.assert_allclose([x["loss"] for x in b], [x["loss"] for x in a], rtol=0, atol=1e-5)
     # Its evaluation has masks of its own seed.
     ends = [json.loads((tmp_path / f / "result.json").read_text()) for f in ("alone", "run/members/1")]
