@@ -10,6 +10,11 @@ logits at every place), and the strong one, whose logits are made at the masked 
 
     python -m bert_jax.bench --config=configs/bench.py:small --peer=transformers
 
+--what=input makes a config's batches and uses none: tokens a second of the input pipeline alone, and the
+processor's time that each costs.
+
+    python -m bert_jax.bench --what=input --config=configs/base.py --steps=50
+
 --what=finetune trains a task to its end with each of --seeds seeds, into --workdir, where a run that was
 cut short goes on: what is reached, and how fast.
 
@@ -35,7 +40,9 @@ from bert_jax import config as config_lib
 from bert_jax import flags, paths
 
 _CONFIG = flags.define_config()
-_WHAT = absl_flags.DEFINE_enum("what", "train", ["train", "finetune", "scoring"], "What is measured.")
+_WHAT = absl_flags.DEFINE_enum(
+    "what", "train", ["train", "input", "finetune", "scoring"], "What is measured."
+)
 _PEER = absl_flags.DEFINE_enum("peer", "none", ["none", "transformers"], "What to compare with.")
 _COMPILED = absl_flags.DEFINE_bool("compiled", False, "With --peer: both peers by torch.compile, too.")
 _PEER_PYTHON = absl_flags.DEFINE_string(
@@ -48,7 +55,7 @@ _SENTENCES = absl_flags.DEFINE_integer(
     "sentences", 500, "With --what=scoring: most lines that are scored.", lower_bound=1
 )
 _ROUNDS = absl_flags.DEFINE_integer("rounds", 5, "How often each is asked.", lower_bound=1)
-_STEPS = absl_flags.DEFINE_integer("steps", 5, "Updates each time.", lower_bound=1)
+_STEPS = absl_flags.DEFINE_integer("steps", 5, "Updates, or batches, each time.", lower_bound=1)
 _OUTPUT = absl_flags.DEFINE_string("output", "", "File for the result, too.")
 
 
@@ -58,7 +65,7 @@ def main() -> None:
     config_lib.validate(config)
 
     from bert_jax import workdir
-    from bert_jax.benchmarks import finetuning, scoring, training
+    from bert_jax.benchmarks import finetuning, inputs, scoring, training
     from bert_jax.data import files
 
     if _WHAT.value == "finetune":
@@ -68,6 +75,10 @@ def main() -> None:
         result = finetuning.measure(
             config, _WORKDIR.value, seeds=_SEEDS.value, peers=peers, python=_PEER_PYTHON.value
         )
+    elif _WHAT.value == "input":
+        if _PEER.value != "none":
+            raise flags.UsageError(f"--peer={_PEER.value} has no input pipeline: leave it out")
+        result = inputs.measure(config, rounds=_ROUNDS.value, steps=_STEPS.value)
     elif _WHAT.value == "scoring":
         if not _INPUT.value:
             raise flags.UsageError("--what=scoring needs --input, a file of sentences")

@@ -9,7 +9,7 @@ import tiny_models
 
 from bert_jax import benchmarks, flops
 from bert_jax import config as config_lib
-from bert_jax.benchmarks import peer, scoring, training
+from bert_jax.benchmarks import inputs, peer, scoring, training
 from bert_jax.flags import UsageError
 from bert_jax.models import spec as spec_lib
 from bert_jax.scoring import cost
@@ -57,6 +57,15 @@ def test_the_train_step_is_measured_by_the_models_own_flops(tmp_path):
     low, high = result["peak_share_spread"]
     assert 0 < low <= result["peak_share"] <= high
     assert "peers" not in result
+
+
+def test_the_pipeline_is_measured_by_the_rows_that_it_made(tmp_path):
+    config = small.config(tmp_path)
+    result = inputs.measure(config, rounds=2, steps=3)
+    places = config.data.seq_len * config.train.batch_size
+    each = result["tokens_per_second"] / result["examples_per_second"]
+    assert each == pytest.approx(places / config.train.batch_size, rel=0.5)  # medians of two rounds each
+    assert result["core_seconds_per_token"] > 0 and result["batch_size"] == config.train.batch_size
 
 
 @pytest.mark.parametrize(
