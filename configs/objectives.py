@@ -27,7 +27,8 @@ guessing by frequency, and the share of the most frequent token:
                  as always saying "original" has; with data.vocab_size=512, model.heads=4 and
                  model.generator_fraction=0.25, 700 steps: .378 (.381), .8733 of .8730
 
-The order of sentences is learnt by no run as short as these; on a text made for it, it is (tests).
+The order of sentences is learnt by no run as short as these, and replaced tokens hardly; on texts made for
+it both are (tests: the order above 90%; replaced words .9994, where always "original" has .9872).
 """
 
 from ml_collections import ConfigDict

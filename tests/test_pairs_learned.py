@@ -1,4 +1,4 @@
-"""A head that cannot learn is seen: pairs of a made text whose order and belonging can be told."""
+"""A head that cannot learn is seen: made texts whose order, belonging and replaced words can be told."""
 
 import pathlib
 import random
@@ -54,3 +54,53 @@ def test_pairs_that_can_be_told_are_told(objective: str, tmp_path: pathlib.Path)
     })  # fmt: skip
     result = train.train(config, tmp_path / "run")
     assert result[f"{objective}_accuracy"] > 0.9
+
+
+def _write_couples(folder: pathlib.Path) -> pathlib.Path:
+    """Writes words of which each second one is decided by the first, and the first by nothing.
+
+    What stands in for a first word comes from the generator's guessing, and does not go with the second.
+    """
+    draw = random.Random(0)
+    first, second = (
+        [a + b for a in starts for b in "rstvwxyzmn"]
+        for starts in (("ba", "ko", "li", "mu", "ne", "ro"), ("da", "fo", "gi", "hu", "je", "zo"))
+    )
+    folder.mkdir()
+    for document in range(20):
+        sentences = [
+            " ".join(f"{first[i]} {second[i]}" for i in draw.choices(range(60), k=7)) for _ in range(120)
+        ]
+        (folder / f"{document}.txt").write_text("\n\n".join(sentences))
+    return folder
+
+
+@pytest.mark.slow
+def test_replaced_words_that_can_be_told_are_told(tmp_path: pathlib.Path) -> None:
+    config = small.config(tmp_path, **{
+        "data.path": str(_write_couples(tmp_path / "couples")),
+        "data.packing": True,
+        "data.vocab_size": 400,
+        "model.hidden_size": 64,
+        "model.feed_forward_size": 128,
+        "model.norm": "pre",
+        "model.position": "rotary",
+        "model.init_std": 0.1,
+        "model.dropout": 0.0,
+        "model.attention_dropout": 0.0,
+        "model.generator_fraction": 0.5,
+        "objective.rtd.weight": 50.0,
+        "objective.mlm.mask_share": 0.85,
+        "objective.mlm.random_share": 0.0,
+        "train.steps": 1000,
+        "train.batch_size": 32,
+        "train.log_every": 100,
+        "train.eval_every": 250,
+        "checkpoint.every": 1000,
+        "optimizer.learning_rate": 2e-3,
+        "optimizer.warmup_fraction": 0.1,
+    })  # fmt: skip
+    result = train.train(config, tmp_path / "run")
+    wrong, always = 1 - result["rtd_accuracy"], 1 - result["rtd_always_original_accuracy"]
+    assert always > 0.005  # there is something to tell
+    assert wrong < 0.35 * always
