@@ -66,8 +66,7 @@ def _jsonl(file: pathlib.Path, rows: Sequence[dict[str, object]]) -> None:
 
 def _pretrain(folder: pathlib.Path) -> None:
     _texts(folder, ("texts", "wiki", "books"))
-    lines = _sentences(40)
-    _jsonl(folder / "articles.jsonl", [{"body": " ".join(lines)} for _ in range(4)])
+    _jsonl(folder / "articles.jsonl", [{"body": " ".join(_sentences(20, seed))} for seed in range(24)])
 
 
 def _finetune(folder: pathlib.Path) -> None:

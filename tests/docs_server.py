@@ -37,9 +37,9 @@ _WITH_CONFIG = ("bert_jax.main", "bert_jax.prepare")
 
 
 def shrunk(words: list[str]) -> list[str]:
-    """Returns a command's words, after `python`, with other values of some keys behind those that it has.
+    """Returns a command's words, after `python`, with other values of some keys.
 
-    A key that is given twice has its last value. Phases become two steps of four rows an eighth as long.
+    Phases become two steps of four rows an eighth as long.
     """
     if words[0] != "-m" or words[1] not in _WITH_CONFIG:
         return words
@@ -50,7 +50,8 @@ def shrunk(words: list[str]) -> list[str]:
         other |= {"train.phases": str(phases), "data.seq_len": str(phases[0][0])}
     elif "init_from" not in given:
         other |= {"train.phases": "()", "data.seq_len": "64"}
-    return [*words, *(f"--config.{key}={value}" for key, value in other.items())]
+    kept = [word for word in words if word.removeprefix("--config.").split("=", 1)[0] not in other]
+    return [*kept, *(f"--config.{key}={value}" for key, value in other.items())]
 
 
 def run(words: list[str]) -> int:
