@@ -217,6 +217,7 @@ def test_a_failed_run_is_told(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     assert saved.exists()  # the other one was stopped, and not killed
 
 
+@pytest.mark.slow
 def test_the_command_killed_and_gone_on_with(tmp_path: pathlib.Path) -> None:
     small.write_text(tmp_path / "text")
     (tmp_path / "pairs.jsonl").write_text(
@@ -243,8 +244,7 @@ def test_the_command_killed_and_gone_on_with(tmp_path: pathlib.Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    said = process.stderr.read()
-    process.wait()
+    _, said = process.communicate()
     assert process.returncode == -signal.SIGKILL, said.decode()
     before = (first / "result.json").stat().st_mtime_ns
 

@@ -205,7 +205,7 @@ def test_another_seed_changes_the_order_alone(tokenizer: Any) -> None:
 
 
 def test_some_of_the_training_examples(tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", logger="absl"):
         made = features(tokenizer, [*range(1, 10), 1], train=True, task__train_rows=4)
     assert made.num_examples == 4
     assert "training on 4 of 10 examples, evenly spread (task.train_rows)" in caplog.text

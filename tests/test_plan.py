@@ -8,6 +8,7 @@ import tiny_models
 from test_bench import file
 
 from bert_jax.planning import collectives, machines
+from bert_jax.planning import plan as planner
 
 HLO = """HloModule jit_step
 
@@ -48,6 +49,22 @@ def test_collectives_count_as_often_as_their_loop_runs():
 def test_topologies_that_are_none_are_refused(name):
     with pytest.raises(machines.TopologyError, match="it must be CHIP:SHAPE"):
         machines.parse(name)
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries "
+            "(2.5G) exceeds available HBM (15.75G).",
+            {"temporaries": 2684354560, "total": 2684354660},
+        ),
+        ("RESOURCE_EXHAUSTED: Used 21.00G of 15.75G hbm. Exceeded", {"total": 21 * 2**30}),
+        ("RESOURCE_EXHAUSTED", {}),
+    ],
+)
+def test_what_does_not_fit_is_told_as_far_as_the_compiler_tells(message, found):
+    assert planner._without_room(message, 100) == found
 
 
 def plan(folder, config, *arguments):

@@ -152,11 +152,11 @@ def _flat(name: str, row: dict[str, Any]) -> list[dict[str, Any]]:
 def test_tfds_of_another_dataset(tmp_path: pathlib.Path, tokenizer: Any) -> None:
     row = {"premise": "a", "hypothesis": "b", "label": 0, "idx": 0}
     features = {"premise": str, "hypothesis": str, "label": ["entailment", "not_entailment"], "idx": np.int32}
-    tasks_data.tfds(tmp_path, "inference", features, {"train": [row], "validation": [{**row, "label": -1}]})
+    tasks_data.tfds(tmp_path, "reasoning", features, {"train": [row], "validation": [{**row, "label": -1}]})
     with pytest.raises(ValueError, match=r"its classes are entailment, .*: those of SuperGLUE's CB are"):
-        tasks.make(tasks_data.config("cb", "inference", data__tfds_dir=str(tmp_path)), tokenizer)
+        tasks.make(tasks_data.config("cb", "reasoning", data__tfds_dir=str(tmp_path)), tokenizer)
     with pytest.raises(ValueError, match=r"validation, idx 0: label -1: this split has no labels"):
-        tasks.make(tasks_data.config("superglue_rte", "inference", data__tfds_dir=str(tmp_path)), tokenizer)
+        tasks.make(tasks_data.config("superglue_rte", "reasoning", data__tfds_dir=str(tmp_path)), tokenizer)
 
 
 def test_all_of_superglue(tmp_path: pathlib.Path, caplog: Any) -> None:

@@ -23,7 +23,9 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.planning import collectives
 from bert_jax.planning.machines import Chip
 
-_OF = re.compile(r"Used ([\d.]+)([KMGT]) of")
+# What the compilers say of a program that has no room: of all, or of its temporaries alone.
+_ALL = re.compile(r"Used ([\d.]+)([KMGT]) of")
+_TEMPORARIES = re.compile(r"HLO temporaries \(([\d.]+)([KMGT])\)")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -34,7 +36,7 @@ class Compiled:
     Attributes:
       fits: whether it does.
       memory: bytes by kind: `parameters`, `optimizer`, `batch`, `temporaries`, `code`, and their `total`;
-        what did not fit has the compiler's total alone.
+        of what did not fit, as much as the compiler tells.
       compile_seconds: how long it took.
       collectives: by kind, their `count` and `bytes` in a step.
     """
@@ -106,11 +108,10 @@ class Planner:
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:
-            used = _OF.search(str(error))
-            if "RESOURCE_EXHAUSTED" not in str(error) or not used:
+            if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            total = int(float(used[1]) * _UNITS[used[2]])
-            return Compiled(False, {**parts, "total": total}, time.monotonic() - start, {})
+            memory = {**parts, **_without_room(str(error), sum(parts.values()))}
+            return Compiled(False, memory, time.monotonic() - start, {})
         taken, stats = time.monotonic() - start, compiled.memory_analysis()
         rest = stats.output_size_in_bytes - stats.alias_size_in_bytes  # what the state's place does not take
         memory = {
@@ -217,6 +218,20 @@ class Planner:
                 found.append(f"train.accumulation={accumulation}")
                 break
         return found
+
+
+def _without_room(message: str, state: int) -> dict[str, int]:
+    """Returns what the compiler says that a step would need: its `total`, and `temporaries` where it tells.
+
+    Args:
+      message: the compiler's.
+      state: bytes of what the step is given.
+    """
+    if match := _TEMPORARIES.search(message):
+        temporaries = int(float(match[1]) * _UNITS[match[2]])
+        return {"temporaries": temporaries, "total": state + temporaries}
+    match = _ALL.search(message)
+    return {"total": int(float(match[1]) * _UNITS[match[2]])} if match else {}
 
 
 def _sample(run: build.Run) -> dict[str, np.ndarray]:
