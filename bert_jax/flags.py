@@ -138,6 +138,7 @@ def _config_path(argv: list[str]) -> str:
 
 def _check_overrides(argv: list[str]) -> None:
     schema = config_lib.flatten(config_lib.default())
+    given: set[str] = set()
     groups = {key[:i] for key in schema for i, letter in enumerate(key) if letter == "."}
     for argument in argv[1:]:
         match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
@@ -147,6 +148,11 @@ def _check_overrides(argv: list[str]) -> None:
             same = [k for k in schema if k.rpartition(".")[2] == key.rpartition(".")[2]]
             near = same or difflib.get_close_matches(key, schema, n=1, cutoff=0.7)
             raise ConfigError(f"unknown config key {key}" + (f"; did you mean {near[0]}?" if near else ""))
+        if match and match[1] in given and isinstance(schema.get(match[1]), tuple):
+            # Of other keys the last one counts; ml_collections joins tuples, which nobody would expect.
+            raise UsageError(f"--config.{match[1]} is given twice: it would be both together; give it once")
+        if match:
+            given.add(match[1])
 
 
 def _flag_message(message: str) -> str:

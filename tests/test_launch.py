@@ -334,6 +334,7 @@ class TestWatch:
         assert self.deletions(tpu) == 0
 
 
+@pytest.mark.slow
 def test_a_preempted_run_goes_on_and_loses_no_step(cloud, tmp_path):
     steps = 60
     config = small.config(

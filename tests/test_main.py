@@ -63,6 +63,10 @@ def line_of(result: subprocess.CompletedProcess[str]) -> str:
             ["--config=good.py", "--config.train.stepz=1"],
             "unknown config key train.stepz; did you mean train.steps?",
         ),
+        (
+            ["--config=good.py", "--config.data.buckets=(16,)", "--config.data.buckets=(32,)"],
+            "--config.data.buckets is given twice: it would be both together; give it once",
+        ),
         (["--config=good.py", "--config.steps=1"], "unknown config key steps; did you mean train.steps?"),
         (
             ["--config=good.py", "--config.train.steps=abc"],
