@@ -240,7 +240,8 @@ def test_the_command_killed_and_gone_on_with(tmp_path: pathlib.Path) -> None:
     first, second = (tmp_path / "out" / "runs" / name for name in ("causal-L1-seed0", "tta-L2-seed0"))
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **keys)
     deadline = time.monotonic() + 600
-    while process.poll() is None and not second.exists():
+    # Not before the run itself is at work: it writes its config.
+    while process.poll() is None and not (second / "config.json").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -251,7 +252,7 @@ def test_the_command_killed_and_gone_on_with(tmp_path: pathlib.Path) -> None:
     done = subprocess.run(words, capture_output=True, check=False, **keys)
     assert done.returncode == 0, done.stderr.decode()
     # What the killed one had begun went on without it, and was waited for.
-    assert b"2 runs, 2 of them complete" in done.stderr
+    assert b"2 runs, 2 of them complete" in done.stderr, done.stderr.decode()
     assert (first / "result.json").stat().st_mtime_ns == before
     rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
     assert [(row["model"], row["layers"], row["updates"]) for row in rows] == [
