@@ -46,6 +46,34 @@ read_flag() {
   esac
 }
 
+# read_flags VALUED SWITCHES ARGUMENTS...: calls set_flag, which the script defines, for each flag, sets dry_run,
+# answers --help, and leaves in `arguments` what follows --.
+read_flags() {
+  local valued=$1 switches="$2 --dry-run --help"
+  shift 2
+  while [[ $# -gt 0 ]]; do
+    case $1 in
+      --)
+        shift
+        # shellcheck disable=SC2034 # by those who source this
+        arguments=("$@")
+        return
+        ;;
+      -h) set -- --help "${@:2}" ;;
+    esac
+    read_flag "$1" "$valued" "$switches"
+    case $flag in
+      --dry-run) dry_run=true ;;
+      --help)
+        help "$0"
+        exit
+        ;;
+      *) set_flag ;;
+    esac
+    shift
+  done
+}
+
 # must_match FLAG VALUE PATTERN RULE: values end up in commands, scripts and manifests of other systems.
 must_match() {
   local LC_ALL=C

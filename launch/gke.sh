@@ -33,14 +33,7 @@ arguments=()
 
 valued="--name --image --tpu --topology --chips --gpu --gpus --workers --restarts --grace --service-account \
 --namespace --context"
-while [[ $# -gt 0 ]]; do
-  if [[ $1 == -- ]]; then
-    shift
-    arguments=("$@")
-    break
-  fi
-  [[ $1 != -h ]] || set -- --help
-  read_flag "$1" "$valued" "--spot --dry-run --help"
+set_flag() {
   case $flag in
     --name) name=$value ;;
     --image) image=$value ;;
@@ -56,14 +49,9 @@ while [[ $# -gt 0 ]]; do
     --namespace) namespace=$value ;;
     --context) context=$value ;;
     --spot) spot=true ;;
-    --dry-run) dry_run=true ;;
-    --help)
-      help "${BASH_SOURCE[0]}"
-      exit
-      ;;
   esac
-  shift
-done
+}
+read_flags "$valued" --spot "$@"
 
 [[ -n $name ]] || fail "--name is missing: of the JobSet"
 [[ -n $image ]] || fail "--image is missing: the container's; launch/Dockerfile makes one"

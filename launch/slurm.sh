@@ -28,14 +28,7 @@ sbatch_flags=() arguments=()
 
 valued="--nodes --gpus-per-node --time --partition --account --qos --job-name --log --cpus-per-gpu --notice \
 --restarts --python --coordinator-bind --sbatch-flag"
-while [[ $# -gt 0 ]]; do
-  if [[ $1 == -- ]]; then
-    shift
-    arguments=("$@")
-    break
-  fi
-  [[ $1 != -h ]] || set -- --help
-  read_flag "$1" "$valued" "--dry-run --help"
+set_flag() {
   case $flag in
     --nodes) nodes=$value ;;
     --gpus-per-node) gpus=$value ;;
@@ -51,14 +44,9 @@ while [[ $# -gt 0 ]]; do
     --python) python=$value ;;
     --coordinator-bind) bind=$value ;;
     --sbatch-flag) sbatch_flags+=("$value") ;;
-    --dry-run) dry_run=true ;;
-    --help)
-      help "${BASH_SOURCE[0]}"
-      exit
-      ;;
   esac
-  shift
-done
+}
+read_flags "$valued" "" "$@"
 
 [[ -n $nodes ]] || fail "--nodes is missing: how many machines?"
 [[ -n $gpus ]] || fail "--gpus-per-node is missing"

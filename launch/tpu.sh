@@ -50,7 +50,7 @@ case $command in
   *) fail "unknown command $command: one of create, install, run, watch, logs, tensorboard, stop, delete" ;;
 esac
 
-valued="--name --project --zone --connect-flag --poll" switches="--dry-run --help"
+valued="--name --project --zone --connect-flag --poll" switches=
 case $command in
   create | watch)
     valued+=" --accelerator-type --runtime-version --valid-until-duration --create-flag"
@@ -68,13 +68,7 @@ case $command in
   delete) switches+=" --yes" ;;
 esac
 
-while [[ $# -gt 0 ]]; do
-  if [[ $1 == -- ]]; then
-    shift
-    arguments=("$@")
-    break
-  fi
-  read_flag "$1" "$valued" "$switches"
+set_flag() {
   case $flag in
     --name) name=$value ;;
     --project) project=$value ;;
@@ -95,14 +89,9 @@ while [[ $# -gt 0 ]]; do
     --spot) spot=true ;;
     --yes) yes=true ;;
     --delete-when-done) delete_when_done=true ;;
-    --dry-run) dry_run=true ;;
-    --help)
-      help "${BASH_SOURCE[0]}"
-      exit
-      ;;
   esac
-  shift
-done
+}
+read_flags "$valued" "$switches" "$@"
 
 [[ -n $name ]] || fail "--name is missing: which TPU?"
 [[ -n $project ]] || fail "--project is missing: the Google Cloud project that pays"
