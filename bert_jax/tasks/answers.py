@@ -31,7 +31,6 @@ from bert_jax.tasks.features import Examples, evenly_spread
 from bert_jax.tasks.own_data import Columns
 from bert_jax.tasks.passages import Document, Reader, Window
 from bert_jax.tasks.questions import Question
-from bert_jax.tasks.sequence import Split
 
 _JSON = (".json", ".json.gz")
 
@@ -321,13 +320,11 @@ def make(config: ConfigDict, tokenizer: Tokenizer) -> Task:
         train = questions.of_rows(rows, names, task.answer_start)
         held_out = None if more is None else questions.of_rows(more, names, task.answer_start)
     if held_out is None:
-        contexts = Split([question.context for question in train], None, np.zeros(len(train), np.float32))
-        parts = own.hold_out(contexts, config.data.eval_fraction)
-        split = {name: [train[int(n)] for n in part.index or ()] for name, part in parts.items()}
-        logging.info(
-            "no evaluation data is named: of %d questions %d are held out for it (data.eval_fraction = %g), "
-            "all of a context together, chosen by their contexts, the same under any seed",
-            len(train), len(split["eval"]), config.data.eval_fraction,
-        )  # fmt: skip
-        train, held_out = split["train"], split["eval"]
+        train, held_out = own.hold_out_by(
+            [question.context for question in train],
+            train,
+            config.data.eval_fraction,
+            what="questions",
+            how="all of a context together, chosen by their contexts, the same under any seed",
+        )
     return Answers(config, tokenizer, train, held_out, columns)

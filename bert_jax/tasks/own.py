@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from absl import logging
@@ -14,6 +14,8 @@ from ml_collections import ConfigDict
 from bert_jax.tasks import Task, TaskDataError, own_data, scores
 from bert_jax.tasks.own_data import Columns
 from bert_jax.tasks.sequence import SequenceTask, Split
+
+Item = TypeVar("Item")
 
 
 class Own(SequenceTask):
@@ -73,12 +75,10 @@ def make(config: ConfigDict, tokenizer: Any) -> Task:
     if held_out is not None:
         data["eval"] = own_data.split(held_out, columns, names)
     else:
-        data = hold_out(data["train"], config.data.eval_fraction, max(1, len(columns.choices)))
-        logging.info(
-            "no evaluation data is named: of %d examples %d are held out for it (data.eval_fraction = %g), "
-            "chosen by their texts, the same under any seed",
-            len(train), len(data["eval"].labels), config.data.eval_fraction,
-        )  # fmt: skip
+        fraction = config.data.eval_fraction
+        data = hold_out(data["train"], fraction, max(1, len(columns.choices)))
+        how = "chosen by their texts, the same under any seed"
+        _say_held_out(len(train), "examples", len(data["eval"].labels), fraction, how)
     return Own(config, tokenizer, names, data)
 
 
@@ -137,6 +137,43 @@ def hold_out(whole: Split, fraction: float, choices: int = 1) -> dict[str, Split
         )
     left = sorted({*range(len(labels))} - {*held})
     return {"train": _part(whole, left, choices), "eval": _part(whole, sorted(held), choices)}
+
+
+def hold_out_by(
+    texts: Sequence[str],
+    items: Sequence[Item],
+    fraction: float,
+    *,
+    what: str,
+    how: str,
+    labels: np.ndarray | None = None,
+) -> tuple[list[Item], list[Item]]:
+    """Returns the items to train on and those held out, chosen by a text of each (`hold_out`), and says so.
+
+    Args:
+      texts: of each item that by which it is chosen; items of one text are on one side.
+      items: what is held out.
+      fraction: share that is held out.
+      what: what the reader calls them.
+      how: what the reader is told of the choice.
+      labels: their classes, (N,) int, where each is to be on both sides.
+
+    Raises:
+      TaskDataError: nothing would be held out.
+    """
+    if labels is None:
+        labels = np.zeros(len(items), np.float32)
+    parts = hold_out(Split(texts, None, labels), fraction)
+    train, held = ([items[int(n)] for n in parts[name].index or ()] for name in ("train", "eval"))
+    _say_held_out(len(items), what, len(held), fraction, how)
+    return train, held
+
+
+def _say_held_out(count: int, what: str, held: int, fraction: float, how: str) -> None:
+    logging.info(
+        "no evaluation data is named: of %d %s %d are held out for it (data.eval_fraction = %g), %s",
+        count, what, held, fraction, how,
+    )  # fmt: skip
 
 
 def _part(whole: Split, numbers: Sequence[int], choices: int) -> Split:

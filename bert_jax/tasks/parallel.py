@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
-from absl import logging
 from ml_collections import ConfigDict
 
 from bert_jax.tasks import own, own_data, tables
 from bert_jax.tasks.own_data import Columns
-from bert_jax.tasks.sequence import Split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,16 +41,13 @@ def read(config: ConfigDict) -> tuple[list[Texts], list[Texts]]:
     train, held_out = (rows and _texts(rows, task.text, target) for rows in own_data.read(config, columns))
     if held_out is not None:
         return train, held_out
-    # What is held out is chosen by the source alone.
-    whole = Split([pair.source for pair in train], None, np.zeros(len(train), np.float32))
-    parts = own.hold_out(whole, config.data.eval_fraction)
-    chosen = {name: [train[int(n)] for n in part.index or ()] for name, part in parts.items()}
-    logging.info(
-        "no evaluation data is named: of %d pairs %d are held out for it (data.eval_fraction = %g), chosen "
-        "by their sources, the same under any seed",
-        len(train), len(chosen["eval"]), config.data.eval_fraction,
-    )  # fmt: skip
-    return chosen["train"], chosen["eval"]
+    return own.hold_out_by(
+        [pair.source for pair in train],
+        train,
+        config.data.eval_fraction,
+        what="pairs",
+        how="chosen by their sources, the same under any seed",
+    )
 
 
 def _texts(rows: Sequence[tables.Row], source: str, target: str) -> list[Texts]:

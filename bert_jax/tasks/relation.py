@@ -19,7 +19,6 @@ from bert_jax.tasks import Task, TaskDataError, marks, own, own_data, scores, ta
 from bert_jax.tasks.features import Examples, evenly_spread
 from bert_jax.tasks.marks import SPANS, Marked, Marker
 from bert_jax.tasks.own_data import Columns
-from bert_jax.tasks.sequence import Split
 
 
 class Relation(Task):
@@ -165,13 +164,16 @@ def make(config: ConfigDict, tokenizer: Tokenizer) -> Task:
     train = split(rows)
     if held_out is not None:
         return Relation(config, tokenizer, names, {"train": train, "eval": split(held_out)})
-    texts = [json.dumps([marked.text, marked.spans]) for marked in train[0]]
-    parts = own.hold_out(Split(texts, None, train[1]), config.data.eval_fraction)
-    chosen = {name: [int(n) for n in part.index or ()] for name, part in parts.items()}
-    logging.info(
-        "no evaluation data is named: of %d examples %d are held out for it (data.eval_fraction = %g), "
-        "chosen by their texts",
-        len(texts), len(chosen["eval"]), config.data.eval_fraction,
-    )  # fmt: skip
-    splits = {name: ([train[0][i] for i in some], train[1][some]) for name, some in chosen.items()}
+    chosen = own.hold_out_by(
+        [json.dumps([marked.text, marked.spans]) for marked in train[0]],
+        range(len(train[0])),
+        config.data.eval_fraction,
+        what="examples",
+        how="chosen by their texts",
+        labels=train[1],
+    )
+    splits = {
+        name: ([train[0][i] for i in some], train[1][some])
+        for name, some in zip(("train", "eval"), chosen, strict=True)
+    }
     return Relation(config, tokenizer, names, splits)

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from bert_jax import workdir
 from bert_jax.data.encoding import Tokenizer
 from bert_jax.objectives.tagging import Tagging as TaggingObjective
-from bert_jax.tasks import Task, TaskDataError, conll, entity_scores, own, schemes, scores, sequence
+from bert_jax.tasks import Task, TaskDataError, conll, entity_scores, own, schemes, scores
 from bert_jax.tasks.conll import Sentence
 from bert_jax.tasks.features import Examples, evenly_spread
 from bert_jax.tasks.words import Splitter, Window
@@ -263,18 +263,11 @@ def make(config: ConfigDict, tokenizer: Tokenizer) -> Task:
                 "find; is it the column of the tags (task.tag_column)?"
             )
     if held_out is None:
-        train, held_out = _hold_out(train, config.data.eval_fraction)
+        train, held_out = own.hold_out_by(
+            [json.dumps(sentence.words) for sentence in train],
+            train,
+            config.data.eval_fraction,
+            what="sentences",
+            how="chosen by their words, the same under any seed",
+        )
     return Tagging(config, tokenizer, train, held_out, names)
-
-
-def _hold_out(train: Sequence[Sentence], fraction: float) -> tuple[list[Sentence], list[Sentence]]:
-    """Returns the sentences to train on and those held out, chosen by their words (`own.hold_out`)."""
-    texts = [json.dumps(sentence.words) for sentence in train]
-    split = own.hold_out(sequence.Split(texts, None, np.zeros(len(train), np.float32)), fraction)
-    parts = {name: [train[int(n)] for n in part.index or ()] for name, part in split.items()}
-    logging.info(
-        "no evaluation data is named: of %d sentences %d are held out for it (data.eval_fraction = %g), "
-        "chosen by their words, the same under any seed",
-        len(train), len(parts["eval"]), fraction,
-    )  # fmt: skip
-    return parts["train"], parts["eval"]
