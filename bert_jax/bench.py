@@ -68,15 +68,15 @@ def main() -> None:
     from bert_jax.benchmarks import finetuning, inputs, scoring, training
     from bert_jax.data import files
 
+    peers = () if _PEER.value == "none" else (_PEER.value,)
     if _WHAT.value == "finetune":
         if not _WORKDIR.value:
             raise flags.UsageError("--what=finetune needs --workdir, the directory of its runs")
-        peers = ("transformers",) if _PEER.value == "transformers" else ()
         result = finetuning.measure(
             config, _WORKDIR.value, seeds=_SEEDS.value, peers=peers, python=_PEER_PYTHON.value
         )
     elif _WHAT.value == "input":
-        if _PEER.value != "none":
+        if peers:
             raise flags.UsageError(f"--peer={_PEER.value} has no input pipeline: leave it out")
         result = inputs.measure(config, rounds=_ROUNDS.value, steps=_STEPS.value)
     elif _WHAT.value == "scoring":
@@ -84,14 +84,13 @@ def main() -> None:
             raise flags.UsageError("--what=scoring needs --input, a file of sentences")
         lines = files.lines(paths.to_read(_INPUT.value, "input"))
         texts = [line.removesuffix("\r") for _, line in itertools.islice(lines, _SENTENCES.value)]
-        peers = ("transformers",) if _PEER.value == "transformers" else ()
         result = scoring.measure(config, texts, rounds=_ROUNDS.value, peers=peers, python=_PEER_PYTHON.value)
     else:
-        peers = ("stock", "gathered") if _PEER.value == "transformers" else ()
+        kinds = ("stock", "gathered") if peers else ()
         if _COMPILED.value:
-            peers = (*peers, *(f"{name}_compiled" for name in peers))
+            kinds = (*kinds, *(f"{name}_compiled" for name in kinds))
         result = training.measure(
-            config, rounds=_ROUNDS.value, steps=_STEPS.value, peers=peers, python=_PEER_PYTHON.value
+            config, rounds=_ROUNDS.value, steps=_STEPS.value, peers=kinds, python=_PEER_PYTHON.value
         )
     text = json.dumps(result, indent=2) + "\n"
     if _OUTPUT.value:

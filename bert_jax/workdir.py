@@ -78,11 +78,11 @@ def claim(workdir: epath.PathLike, config: ConfigDict) -> None:
     write(epath.Path(workdir) / CONFIG, config_lib.to_json(config))
 
 
-def write(path: epath.PathLike, text: str) -> None:
-    """Writes a text file whole or not at all."""
+def write(path: epath.PathLike, content: str | bytes) -> None:
+    """Writes a file whole or not at all; a text as UTF-8."""
     path = epath.Path(path)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
     partial.replace(path)
 
 

@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+from typing import Any
 
 import pytest
 import small
@@ -29,13 +30,9 @@ def _write(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", ["nsp", "sop"])
-def test_pairs_that_can_be_told_are_told(objective: str, tmp_path: pathlib.Path) -> None:
-    config = small.config(tmp_path, **{
-        "data.path": str(_write(tmp_path / "counting")),
-        "data.seq_len": 48,
-        "model.max_positions": 48,
+def _train(folder: pathlib.Path, steps: int, **keys: object) -> dict[str, Any]:
+    """Trains a model that is large enough to tell, and returns what it reached; keys as "group.key"."""
+    config = small.config(folder, **{
         "model.hidden_size": 64,
         "model.feed_forward_size": 128,
         "model.norm": "pre",
@@ -43,16 +40,27 @@ def test_pairs_that_can_be_told_are_told(objective: str, tmp_path: pathlib.Path)
         "model.init_std": 0.1,
         "model.dropout": 0.0,
         "model.attention_dropout": 0.0,
-        f"objective.{objective}.weight": 1.0,
-        "train.steps": 1500,
+        "train.steps": steps,
         "train.batch_size": 32,
         "train.log_every": 100,
         "train.eval_every": 250,
-        "checkpoint.every": 1500,
+        "checkpoint.every": steps,
         "optimizer.learning_rate": 2e-3,
+        **keys,
+    })  # fmt: skip
+    return train.train(config, folder / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+def test_pairs_that_can_be_told_are_told(objective: str, tmp_path: pathlib.Path) -> None:
+    result = _train(tmp_path, 1500, **{
+        "data.path": str(_write(tmp_path / "counting")),
+        "data.seq_len": 48,
+        "model.max_positions": 48,
+        f"objective.{objective}.weight": 1.0,
         "optimizer.warmup_fraction": 0.05,
     })  # fmt: skip
-    result = train.train(config, tmp_path / "run")
     assert result[f"{objective}_accuracy"] > 0.9
 
 
@@ -77,30 +85,16 @@ def _write_couples(folder: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.slow
 def test_replaced_words_that_can_be_told_are_told(tmp_path: pathlib.Path) -> None:
-    config = small.config(tmp_path, **{
+    result = _train(tmp_path, 1000, **{
         "data.path": str(_write_couples(tmp_path / "couples")),
         "data.packing": True,
         "data.vocab_size": 400,
-        "model.hidden_size": 64,
-        "model.feed_forward_size": 128,
-        "model.norm": "pre",
-        "model.position": "rotary",
-        "model.init_std": 0.1,
-        "model.dropout": 0.0,
-        "model.attention_dropout": 0.0,
         "model.generator_fraction": 0.5,
         "objective.rtd.weight": 50.0,
         "objective.mlm.mask_share": 0.85,
         "objective.mlm.random_share": 0.0,
-        "train.steps": 1000,
-        "train.batch_size": 32,
-        "train.log_every": 100,
-        "train.eval_every": 250,
-        "checkpoint.every": 1000,
-        "optimizer.learning_rate": 2e-3,
         "optimizer.warmup_fraction": 0.1,
     })  # fmt: skip
-    result = train.train(config, tmp_path / "run")
     wrong, always = 1 - result["rtd_accuracy"], 1 - result["rtd_always_original_accuracy"]
     assert always > 0.005  # there is something to tell
     assert wrong < 0.35 * always

@@ -154,6 +154,12 @@ class Tokenizer(abc.ABC):
         self.continues = np.array([self._continues(token) for token in self._tokens], bool)
         self.continues[self.special_ids] = False
 
+    def ordinary(self, size: int) -> np.ndarray:
+        """Returns which ids below `size` texts are made of, (size,) bool: the vocabulary's, not special."""
+        found = np.arange(size) < self.vocab_size
+        found[self.special_ids] = False
+        return found
+
     @staticmethod
     @abc.abstractmethod
     def _continues(token: str) -> bool:

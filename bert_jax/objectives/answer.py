@@ -22,10 +22,6 @@ class AnswerSpan(Objective):
     name = "task"
     weight = 1.0
 
-    def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
-        """Returns how many real rows a batch holds."""
-        return jnp.sum(batch["weights"])
-
     def sums(self, batch: Mapping[str, jax.Array], outputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Returns the summed loss (nats) and right rows."""
         labels, weights = batch["span_labels"], batch["weights"]

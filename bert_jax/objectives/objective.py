@@ -18,6 +18,10 @@ class Objective:
         """Adds nothing: the batch, or another objective, has all that is asked for."""
         return {}
 
+    def count(self, batch: Mapping[str, jax.Array]) -> jax.Array:
+        """Returns how many real rows a batch holds, by their `weights` (B,)."""
+        return jnp.sum(batch["weights"])
+
     def baselines(self, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Adds nothing: what the loss is compared with is told by the sums, or by the task."""
         return {}

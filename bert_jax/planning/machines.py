@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from typing import Any
@@ -58,7 +59,7 @@ def prepare(topology: str) -> None:
         os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
         os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     else:
-        count = f"--xla_force_host_platform_device_count={_product(shape)}"
+        count = f"--xla_force_host_platform_device_count={math.prod(shape)}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {count}".strip()
 
 
@@ -96,10 +97,3 @@ def devices(topology: str) -> list[Any]:
                 "plans for TPU need its compiler: pip install -r requirements-tpu.txt (no TPU is needed)"
             ) from error
         raise TopologyError(f"--topology={topology}: {str(error).splitlines()[0]}") from error
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count

@@ -35,10 +35,8 @@ class Filler:
     def __init__(self, source: load.Source, top_k: int) -> None:
         spec = dataclasses.replace(source.spec, has_nsp=False, has_pooler=False, labels=0)
         self._model, self._tokenizer, self._longest = Model(spec), source.tokenizer, spec.max_positions
-        allowed = np.zeros(spec.padded_vocab_size, bool)
-        allowed[: self._tokenizer.vocab_size] = True
-        allowed[self._tokenizer.special_ids] = False
-        self._allowed, self._count = allowed, min(top_k, int(allowed.sum()))
+        self._allowed = self._tokenizer.ordinary(spec.padded_vocab_size)
+        self._count = min(top_k, int(self._allowed.sum()))
 
     def items(self, texts: Sequence[tuple[str, ...]]) -> list[Item]:
         """Returns a row for each text that has a mask within what the model reads."""

@@ -51,9 +51,7 @@ def writing(
     tokenizer: Tokenizer, padded_vocab_size: int, max_target: int, beam_size: int, length_penalty: float
 ) -> generation.Writing:
     """Returns how answers of a tokenizer's tokens are searched for; of special ones they have [SEP] alone."""
-    allowed = np.zeros(padded_vocab_size, bool)
-    allowed[: tokenizer.vocab_size] = True
-    allowed[tokenizer.special_ids] = False
+    allowed = tokenizer.ordinary(padded_vocab_size)
     allowed[tokenizer.sep_id] = True
     return generation.Writing(
         max_target, tokenizer.sep_id, allowed, tokenizer.pair_type, beam_size, length_penalty

@@ -9,6 +9,7 @@ from etils import epath
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from bert_jax import workdir
 from bert_jax.visual.reading import Reading
 
 _NAMED = 40  # most tokens whose names are written beside the rows and columns
@@ -40,7 +41,4 @@ def draw(reading: Reading, path: epath.PathLike, layer: int, head: int = -1) -> 
         axes.set_yticks(range(len(names)) if named else [], names if named else [], fontsize=7)
     made = io.BytesIO()
     figure.savefig(made, format="png", dpi=150)
-    path = epath.Path(path)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(made.getvalue())
-    partial.replace(path)
+    workdir.write(path, made.getvalue())

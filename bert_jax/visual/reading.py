@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_jax.interop import load
 from bert_jax.models.model import Model
+from bert_jax.tasks import features
 
 _AT_ONCE = 32  # masked copies of the text, or states whose logits exist at once
 
@@ -67,8 +68,6 @@ def read(source: load.Source, text: str, pair: str | None = None, top_k: int = 5
     ids, types = list(encoding.ids), list(encoding.type_ids)
     note = ""
     if len(ids) > spec.max_positions:
-        from bert_jax.tasks import features
-
         whole = len(ids)
         ids, types, _ = next(
             features.rows(tokenizer, [text], None if pair is None else [pair], spec.max_positions)
@@ -133,10 +132,7 @@ class _Best:
     """The likeliest tokens at some places, special tokens left out, and the log-probability of one."""
 
     def __init__(self, model: Model, params: Any, tokenizer: Any, top_k: int) -> None:
-        spec = model.spec
-        allowed = np.zeros(spec.padded_vocab_size, bool)
-        allowed[: tokenizer.vocab_size] = True
-        allowed[tokenizer.special_ids] = False
+        allowed = tokenizer.ordinary(model.spec.padded_vocab_size)
         self._params, self._tokenizer = params, tokenizer
         count = min(top_k, int(allowed.sum()))
 
