@@ -337,7 +337,8 @@ def test_command(tmp_path: pathlib.Path, tokenizer: Any) -> None:
     [
         (["--help"], 0, "Writes a model in another form"),
         (["--source=x", "--target=y"], 2, "error: --format is required; see --help"),
-        (["--source=x", "--target=y", "--format=stablehlo"], 2, "value should be one of <native|hf>"),
+        (["--source=x", "--target=y", "--format=onnx"], 2, "value should be one of <native|hf|stablehlo>"),
+        (["--source=x", "--target=y", "--format=hf", "--seq_len=8"], 2, "are for --format=stablehlo"),
         (["--source=x", "--target=y", "--format=hf", "--to=z"], 2, "Unknown command line flag 'to'"),
         (["--source=x", "--target=y", "--format=native", "--family=bert"], 2, "--family=bert is for"),
         (["--source=/nowhere", "--target=y", "--format=native"], 2, "/nowhere is no directory"),

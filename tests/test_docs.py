@@ -157,7 +157,9 @@ def test_changes_that_pages_make_fit_the_code(page, tmp_path):
         elif block.kind == "python" and block.rest.endswith(".py"):
             (tmp_path / block.rest).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.rest).write_text(block.text)
-    subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--select=F", "."], cwd=tmp_path, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F", "."], cwd=tmp_path, check=True
+    )
 
 
 @pytest.mark.slow

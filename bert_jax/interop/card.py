@@ -26,6 +26,7 @@ def write(
     tokenizer: Any,
     labels: tuple[str, ...],
     origin: epath.Path,
+    form: str,
     written: tuple[Family, str] | None,
 ) -> None:
     """Writes README.md.
@@ -36,9 +37,10 @@ def write(
       spec, tokenizer, labels: the model.
       parameters: how many numbers it has.
       origin: what it was exported from: of a run, its config and its result are told.
-      written: the family and class that it was written as; None: this project's own form.
+      form: "native", "hf" or "stablehlo".
+      written: with "hf", the family and class that it was written as.
     """
-    parts = [_front(spec, written), f"# {name}\n", _summary(spec, parameters, written)]
+    parts = [_front(spec, form), f"# {name}\n", _summary(spec, parameters, written)]
     parts.append(_table("Architecture", _architecture(spec, labels)))
     parts.append(_table("Vocabulary", _vocabulary(tokenizer)))
     config = workdir.read_config(origin) if (origin / workdir.MODEL).exists() else None
@@ -47,12 +49,13 @@ def write(
     result = workdir.read_result(origin) if config is not None else None
     if result is not None:
         parts.append(_table("Evaluation", _numbers(result)))
-    parts.append(_use(written))
+    parts.append(_use(form, written))
     (directory / "README.md").write_text("\n".join(parts))
 
 
-def _front(spec: ModelSpec, written: tuple[Family, str] | None) -> str:
-    lines = [f"library_name: {'bert_jax' if written is None else 'transformers'}"]
+def _front(spec: ModelSpec, form: str) -> str:
+    library = {"native": "bert_jax", "hf": "transformers", "stablehlo": "jax"}[form]
+    lines = [f"library_name: {library}"]
     if spec.has_mlm and spec.mask != "full":
         lines.append("pipeline_tag: text-generation")
     else:
@@ -140,8 +143,23 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _use(written: tuple[Family, str] | None) -> str:
-    if written is None:
+_SERVED = """\
+import pathlib
+
+import jax
+import numpy as np
+from jax import export
+
+folder = pathlib.Path("PATH")
+forward = jax.jit(export.deserialize(folder.joinpath("forward.jax_export").read_bytes()).call)
+ids = np.array([[...]], np.int32)  # (B, S), a text in each row; signature.json names all inputs
+outputs = forward({"tokens": ids, "segment_ids": np.ones_like(ids), "type_ids": np.zeros_like(ids)})"""
+
+
+def _use(form: str, written: tuple[Family, str] | None) -> str:
+    if form == "stablehlo":
+        code = _SERVED
+    elif written is None:
         code = 'import bert_jax\n\nmodel, params, tokenizer = bert_jax.load("PATH")'
     else:
         name = written[1]

@@ -236,7 +236,9 @@ class Encoder(nn.Module):
             if in_blocks:  # with both kinds of layers the reach is a number, which can be chosen between
                 seen = Rows(mask, jnp.asarray(reach, jnp.int32) if spec.local_window else None)
             else:
-                seen = masks.dense(mask.replace(window=2 * reach if reach < length else 0))
+                # An export's length may be a symbol, which is compared with itself only.
+                whole = reach is length or (isinstance(length, int) and reach >= length)
+                seen = masks.dense(mask.replace(window=0 if whole else 2 * reach))
             return seen, self._rotary(positions, theta), None
 
         length = positions.shape[1]
