@@ -232,6 +232,9 @@ def default() -> ConfigDict:
     # The learning rate falls as if all were taken.
     c.train.patience = 0
     c.train.log_every = 100  # steps between lines of metrics.jsonl
+    # Where metrics go beside metrics.jsonl: "tensorboard" and, if installed, "wandb" and "mlflow", which keep
+    # them in the workdir unless WANDB_MODE and MLFLOW_TRACKING_URI say otherwise.
+    c.train.trackers = ("tensorboard",)
     # (from, to): the steps from + 1 .. to run under JAX's profiler, into WORKDIR/profile, which TensorBoard's
     # profile plug-in and Perfetto open; () is none.
     c.train.profile = ()
@@ -287,6 +290,7 @@ FREE_KEYS = (
     "train.eval_batch_size",
     "train.eval_every",
     "train.log_every",
+    "train.trackers",
     "train.profile",
     "train.compilation_cache",
     "mesh.data",

@@ -155,6 +155,10 @@ def _is_phase(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) in (2, 3) and all(_is_whole(v) and v > 0 for v in value)
 
 
+def _is_tracker(value: Any) -> bool:
+    return value in ("tensorboard", "wandb", "mlflow")
+
+
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
@@ -184,6 +188,7 @@ TUPLES = {
     "sweep.learning_rate": ("numbers above 0", _is_above_0),
     "sweep.batch_size": ("whole numbers above 0", _is_size),
     "sweep.epochs": ("numbers above 0", _is_above_0),
+    "train.trackers": ('"tensorboard", "wandb" and "mlflow"', _is_tracker),
     "train.profile": ("two whole numbers, from and to", _is_whole),
     "train.phases": ("(seq_len, steps) or (seq_len, steps, batch_size), all above 0", _is_phase),
 }

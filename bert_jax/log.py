@@ -1,4 +1,4 @@
-"""What a run says: a bar on a terminal and plain lines elsewhere, metrics.jsonl, TensorBoard."""
+"""What a run says: a bar on a terminal and plain lines elsewhere, metrics.jsonl, trackers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import math
 import sys
 import time
-from typing import Any
+from collections.abc import Sequence
 
 import tqdm
 from absl import logging
 from etils import epath
 
+from bert_jax import tracking
 from bert_jax import workdir as workdir_lib
 
 
@@ -26,6 +27,7 @@ class Log:
       writes: whether this process is the one that writes.
       name: said before each line for the reader.
       beside: the log of a run that trains beside this one; its bar is that of both.
+      trackers: what else takes the metrics.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class Log:
         writes: bool,
         name: str = "",
         beside: Log | None = None,
+        trackers: Sequence[tracking.Tracker] = (),
     ) -> None:
+        self._trackers = trackers
         self._writes, self._steps, self._name, self._beside = writes, steps, name, beside
         self._path = epath.Path(workdir) / workdir_lib.METRICS
         self.seconds_before = 0.0  # training time of earlier processes
@@ -47,7 +51,6 @@ class Log:
         if self._lines:
             self.seconds_before = json.loads(self._lines[-1]).get("seconds", 0.0)
         self._bar: tqdm.tqdm | None = None
-        self._events: dict[str, Any] = {}
         if not writes:
             return
         workdir_lib.write(self._path, "".join(self._lines))
@@ -55,11 +58,6 @@ class Log:
             self._bar = beside._bar
         elif sys.stderr.isatty():
             self._bar = tqdm.tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True)
-        import tensorflow as tf
-
-        for split in ("train", "eval"):
-            folder = epath.Path(workdir) / workdir_lib.EVENTS / split
-            self._events[split] = tf.summary.create_file_writer(str(folder))
 
     def _kept(self, start: int) -> list[str]:
         if not self._path.exists():
@@ -91,7 +89,7 @@ class Log:
             self._bar.update()
 
     def write(self, step: int, split: str, values: dict[str, float], left: float | None = None) -> None:
-        """Writes a line of metrics.jsonl, TensorBoard events, and a line for the reader.
+        """Writes a line of metrics.jsonl and one for the reader, and tells the trackers.
 
         Args:
           step: updates made.
@@ -105,12 +103,8 @@ class Log:
         clean = {k: v if math.isfinite(v) else None for k, v in values.items()}
         self._lines.append(json.dumps({"step": step, "split": split, **clean}) + "\n")
         self._append(self._lines[-1])
-        import tensorflow as tf
-
-        with self._events[split].as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
-        self._events[split].flush()
+        for tracker in self._trackers:
+            tracker.write(step, split, values)
         self.say(self._sentence(step, split, values, left))
 
     def _append(self, line: str) -> None:
@@ -148,11 +142,11 @@ class Log:
             logging.info("%s", text)
 
     def close(self) -> None:
-        """Ends the bar and the event files."""
+        """Ends the bar and the trackers."""
         if self._bar is not None and self._beside is None:
             self._bar.close()
-        for writer in self._events.values():
-            writer.close()
+        for tracker in self._trackers:
+            tracker.close()
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import build, flops, sharding, signals, sweep, tracing
+from bert_jax import build, flops, sharding, signals, sweep, tracing, tracking
 from bert_jax import config as config_lib
 from bert_jax import log as log_lib
 from bert_jax import members as members_lib
@@ -78,6 +78,7 @@ def train_together(
     Raises:
       As `train` does, but for NonFiniteError.
     """
+    tracking.check(configs[0])
     _enable_cache(configs[0])
     several = len(configs) > 1
 
@@ -125,7 +126,8 @@ def train_together(
     members: list[Member] = []
     for r, root, store, name in zip(runs, roots, stores, names, strict=True):
         beside = members[0].log if members else None
-        log = log_lib.Log(root, start, steps, jax.process_index() == 0, name, beside)
+        trackers = tracking.start(root, r.config) if jax.process_index() == 0 else ()
+        log = log_lib.Log(root, start, steps, jax.process_index() == 0, name, beside, trackers)
         member = Member(r, root, store, log, len(runs), bool(name), store.best_metric(), store.best_step())
         # One that was killed after its last step, or when it had stopped, has all but its result.
         member.ended = start == steps or _out_of_patience(r, member.best_step, start)
