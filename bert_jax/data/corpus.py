@@ -27,7 +27,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from etils import epath
@@ -83,11 +83,43 @@ def eval_paragraphs(config: ConfigDict) -> Iterator[Paragraph]:
     yield from _not_empty(texts, f"data.eval_path = {data.eval_path!r}")
 
 
-def fingerprint(config: ConfigDict) -> tuple[str, int]:
+def files_of(config: ConfigDict) -> list[tuple[str, epath.Path, str]]:
+    """Returns the files of the text in their order: the key that names each, the file, and the key's value.
+
+    Raises:
+      CorpusError: a path that names nothing, or a source that has no files.
+    """
+    data = config.data
+    if data.source == "tfds":
+        raise CorpusError('data.source = "tfds" is a dataset and no files')
+    found = []
+    for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
+        if key == "data.path" and data.source == "embedded":
+            found.append((key, epath.Path(embedded_file(data.cache_dir)), ""))
+        elif path:
+            suffixes = _JSONL if data.source == "jsonl" else TEXT
+            found += [(key, file, path) for file in files.find(path, suffixes, key)]
+    return found
+
+
+def paragraphs_of(config: ConfigDict, key: str, file: str) -> Iterator[Paragraph]:
+    """Yields the text of one of `files_of`, which may have none."""
+    if config.data.source == "embedded" and key == "data.path":
+        return _jsonl(file, "text", key)
+    return _read(config, "text" if config.data.source == "embedded" else config.data.source, file, key)
+
+
+def fingerprint(
+    config: ConfigDict, look: Callable[[epath.Path], tuple[str, int]] | None = None
+) -> tuple[str, int]:
     """Returns what the text depends on, as a digest, and its size in bytes (0 where unknown).
 
     Two sources of the same digest give the same paragraphs. Files count by name below the path
     and by content, which is read once for it; a dataset by its name, version and split sizes.
+
+    Args:
+      config: the whole config.
+      look: gives a file's digest and bytes, where they are known already (`digest_of`).
     """
     data = config.data
     digest = hashlib.sha256(repr((data.source, data.text_key, data.document_marker)).encode())
@@ -98,23 +130,16 @@ def fingerprint(config: ConfigDict) -> tuple[str, int]:
             digest.update(repr((info.full_name, split, examples)).encode())
         return digest.hexdigest(), 0
     size, packed = 0, False
-    for key, path in (("data.path", data.path), ("data.eval_path", data.eval_path)):
-        if key == "data.path" and data.source == "embedded":
-            found, root = [epath.Path(embedded_file(data.cache_dir))], ""
-        elif path:
-            suffixes = _JSONL if data.source == "jsonl" else TEXT
-            found, root = files.find(path, suffixes, key), path
-        else:
-            continue
-        for file in found:
-            content, length = _hash(file)
-            digest.update(repr((key, str(file).removeprefix(root), content)).encode())
-            size += length
-            packed |= file.name.lower().endswith(".gz")
+    for key, file, root in files_of(config):
+        content, length = (look or digest_of)(file)
+        digest.update(repr((key, str(file).removeprefix(root), content)).encode())
+        size += length
+        packed |= file.name.lower().endswith(".gz")
     return digest.hexdigest(), 0 if packed else size
 
 
-def _hash(file: epath.Path) -> tuple[str, int]:
+def digest_of(file: epath.Path) -> tuple[str, int]:
+    """Returns the SHA-256 of a file's content, in hexadecimal digits, and its bytes."""
     digest, size = hashlib.sha256(), 0
     with file.open("rb") as stream:
         while chunk := stream.read(_CHUNK):

@@ -15,7 +15,9 @@ from __future__ import annotations
 import hashlib
 import math
 import pathlib
+import tempfile
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from ml_collections import ConfigDict
 
@@ -41,41 +43,80 @@ def assigned(config: ConfigDict, lengths: pathlib.Path) -> Iterator[Assigned]:
       config: the whole config.
       lengths: the file that `measure` wrote.
     """
+    document = -1
+    with lengths.open("rb") as file:
+        for split, document, text in _assign(config, corpus.paragraphs(config), 0, file):
+            yield split, document, text
+    if config.data.eval_path:
+        yield from _all_held_out(corpus.eval_paragraphs(config), document + 1)
+
+
+def assigned_of(config: ConfigDict, key: str, file: str, before: int) -> Iterator[Assigned]:
+    """Yields of one of `corpus.files_of` what `assigned` yields of it.
+
+    Args:
+      config: the whole config.
+      key, file: which.
+      before: number of documents in the files before it.
+    """
+    if key == "data.eval_path":
+        yield from _all_held_out(corpus.paragraphs_of(config, key, file), before)
+        return
+    with tempfile.TemporaryFile() as lengths:
+        if _needs_lengths(config):
+            _measure(corpus.paragraphs_of(config, key, file), lengths)
+            lengths.seek(0)
+        yield from _assign(config, corpus.paragraphs_of(config, key, file), before, lengths)
+
+
+def _assign(
+    config: ConfigDict, paragraphs: Iterator[corpus.Paragraph], before: int, lengths: BinaryIO
+) -> Iterator[Assigned]:
     data = config.data
     fraction = 0.0 if data.eval_path else data.eval_fraction
-    tail = fraction > 0 and data.holdout == "tail"
-    document, split, begun, limit = -1, "train", 0, math.inf
-    with lengths.open("rb") as file:
-        for paragraph in corpus.paragraphs(config):
-            if paragraph.new_document:
-                document += 1
-                if tail:
-                    begun, limit = 0, (1 - fraction) * int.from_bytes(file.read(8), "little")
-                elif fraction:
-                    split = "eval" if held_out(document, fraction) else "train"
+    tail = _needs_lengths(config)
+    document, split, begun, limit = before - 1, "train", 0, math.inf
+    for paragraph in paragraphs:
+        if paragraph.new_document:
+            document += 1
             if tail:
-                split = "eval" if begun >= limit else "train"
-                begun += len(paragraph.text)
-            yield split, document, paragraph.text
-    if data.eval_path:
-        for paragraph in corpus.eval_paragraphs(config):
-            document += paragraph.new_document
-            yield "eval", document, paragraph.text
+                begun, limit = 0, (1 - fraction) * int.from_bytes(lengths.read(8), "little")
+            elif fraction:
+                split = "eval" if held_out(document, fraction) else "train"
+        if tail:
+            split = "eval" if begun >= limit else "train"
+            begun += len(paragraph.text)
+        yield split, document, paragraph.text
+
+
+def _all_held_out(paragraphs: Iterator[corpus.Paragraph], before: int) -> Iterator[Assigned]:
+    document = before - 1
+    for paragraph in paragraphs:
+        document += paragraph.new_document
+        yield "eval", document, paragraph.text
+
+
+def _needs_lengths(config: ConfigDict) -> bool:
+    data = config.data
+    return not data.eval_path and data.eval_fraction > 0 and data.holdout == "tail"
 
 
 def measure(config: ConfigDict, lengths: pathlib.Path) -> None:
     """Writes the characters of each document, 8 bytes little-endian each, where the rule needs them."""
     with lengths.open("wb") as file:
-        if config.data.eval_path or not config.data.eval_fraction or config.data.holdout != "tail":
-            return
-        size = 0
-        begun = False
-        for paragraph in corpus.paragraphs(config):
-            if paragraph.new_document and begun:
-                file.write(size.to_bytes(8, "little"))
-                size = 0
-            begun = True
-            size += len(paragraph.text)
+        if _needs_lengths(config):
+            _measure(corpus.paragraphs(config), file)
+
+
+def _measure(paragraphs: Iterator[corpus.Paragraph], file: BinaryIO) -> None:
+    size, begun = 0, False
+    for paragraph in paragraphs:
+        if paragraph.new_document and begun:
+            file.write(size.to_bytes(8, "little"))
+            size = 0
+        begun = True
+        size += len(paragraph.text)
+    if begun:
         file.write(size.to_bytes(8, "little"))
 
 

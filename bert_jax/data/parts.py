@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import io
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -40,6 +42,11 @@ class Block:
     paragraphs: list[Assigned]
 
 
+def path_of(folder: pathlib.Path, number: int) -> pathlib.Path:
+    """Returns where the part of the n-th block of a text lies."""
+    return folder / f"{number:07d}.npz"
+
+
 def blocks(paragraphs: Iterator[Assigned], folder: pathlib.Path, characters: int) -> Iterator[Block]:
     """Yields the text in blocks of at least `characters`, the last one excepted."""
     number = size = 0
@@ -48,10 +55,10 @@ def blocks(paragraphs: Iterator[Assigned], folder: pathlib.Path, characters: int
         held.append(paragraph)
         size += len(paragraph[2])
         if size >= characters:
-            yield Block(folder / f"{number:07d}.npz", size, held)
+            yield Block(path_of(folder, number), size, held)
             number, size, held = number + 1, 0, []
     if held:
-        yield Block(folder / f"{number:07d}.npz", size, held)
+        yield Block(path_of(folder, number), size, held)
 
 
 def write_part(part: pathlib.Path, paragraphs: list[Assigned], tokenizer: tokenizers.Tokenizer) -> int:
@@ -80,9 +87,10 @@ def write_part(part: pathlib.Path, paragraphs: list[Assigned], tokenizer: tokeni
         arrays[f"{split}_owners"] = documents[kept]
         arrays[f"{split}_long"] = np.array([len(mine[i][1]) >= LONG for i in kept], bool)
         total += len(tokens)
-    temporary = part.with_suffix(f".{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        np.savez(file, **arrays)
+    made = io.BytesIO()  # what lies at gs:// is written from front to back
+    np.savez(made, **arrays)
+    temporary = part.with_name(f"{part.stem}.{uuid.uuid4().hex}.tmp")
+    temporary.write_bytes(made.getbuffer())
     temporary.replace(part)
     return total
 

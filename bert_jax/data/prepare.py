@@ -15,7 +15,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import filelock
@@ -23,7 +23,7 @@ from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax.data import corpus, extend, holdout, parts, shards
+from bert_jax.data import beam, corpus, extend, holdout, parts, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.encoding import MUCH_UNKNOWN
 from bert_jax.data.merge import merge
@@ -41,6 +41,7 @@ def prepare(
     tokenizer: tokenizers.Tokenizer | None = None,
     progress: bool = True,
     block: int = BLOCK,
+    beam_flags: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Prepares the text of `config.data` into a shard directory.
 
@@ -51,6 +52,8 @@ def prepare(
       tokenizer: in place of `data.tokenizer`, or of training one.
       progress: show a bar on a terminal, lines elsewhere.
       block: characters of a part; does not change the output.
+      beam_flags: flags of Apache Beam, whose pipelines then read and tokenize the text (see `beam`), to the
+        same output; None: processes of this machine do.
 
     Returns:
       the counts: of each split `documents`, `sentences`, `tokens`, `words`, `pieces_per_word`,
@@ -62,10 +65,15 @@ def prepare(
       CorpusError, VocabularyError (both ValueErrors): text or tokenizer cannot be used.
       FileExistsError: the output holds something else.
     """
+    output = epath.Path(output).expanduser()
     tokenizer = tokenizer or _given_tokenizer(config)
-    digest, size = corpus.fingerprint(config)
+    pipelines = None
+    if beam_flags is not None:  # beside the output, where all machines see it
+        folder = (output if _is_remote(output) else output.absolute()).with_name(f".{output.name}.beam")
+        pipelines = beam.Pipelines(config, beam_flags, folder)
+    digest, size = pipelines.fingerprint() if pipelines else corpus.fingerprint(config)
     recipe = _recipe(config, tokenizer, digest)
-    return _prepare(config, recipe, size, epath.Path(output).expanduser(), tokenizer, progress, block)
+    return _prepare(config, recipe, size, output, tokenizer, progress, block, pipelines)
 
 
 def cached(config: ConfigDict) -> pathlib.Path:
@@ -130,8 +138,9 @@ def _prepare(
     tokenizer: tokenizers.Tokenizer | None,
     progress: bool,
     block: int,
+    pipelines: beam.Pipelines | None = None,
 ) -> dict[str, Any]:
-    remote = "://" in os.fspath(output)
+    remote = _is_remote(output)
     if remote:  # made here, then copied: a rename is no single step there
         name = hashlib.sha256(os.fspath(output).encode()).hexdigest()[:16]
         local = shards.cache_root(config.data.cache_dir) / f"upload-{name}"
@@ -139,6 +148,8 @@ def _prepare(
         local = pathlib.Path(output).absolute()
     work = local.with_name(f".{local.name}.work")
     if (counts := _finished(output, recipe)) is not None:
+        if pipelines:
+            pipelines.remove()  # left by a run that was killed
         return counts
     work.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(f"{work}.lock"):
@@ -146,9 +157,10 @@ def _prepare(
         if counts is None:
             _start(work, {"recipe": recipe, "block": block})
             try:
-                counts = _make(config, recipe, size, work, tokenizer, progress, block)
+                counts = _make(config, recipe, size, work, tokenizer, progress, block, pipelines)
             except ValueError:
-                if not any((work / "parts").iterdir()):  # an error of the input, and nothing to go on from
+                # an error of the input, and nothing to go on from
+                if not any((work / "parts").iterdir()) and not (pipelines and pipelines.has_parts()):
                     _clean(work)
                 raise
             if remote:
@@ -156,8 +168,14 @@ def _prepare(
             else:
                 (work / "out").rename(local)
             logging.info("%s is prepared", output)
+        if pipelines:
+            pipelines.remove()
         _clean(work)
     return counts
+
+
+def _is_remote(output: epath.Path) -> bool:
+    return "://" in os.fspath(output)
 
 
 def _clean(work: pathlib.Path) -> None:
@@ -210,6 +228,7 @@ def _make(
     tokenizer: tokenizers.Tokenizer | None,
     progress: bool,
     block: int,
+    pipelines: beam.Pipelines | None,
 ) -> dict[str, Any]:
     started = time.monotonic()
     lengths = work / "lengths"
@@ -217,25 +236,12 @@ def _make(
     holdout.check(config, lengths)
     tokenizer = _tokenizer(config, work / "tokenizer", lengths, tokenizer)
 
-    known: list[pathlib.Path] = []
-    tokens = 0
     tokenizing = time.monotonic()
-    with Progress(size, progress) as bar:
-
-        def todo() -> Iterator[parts.Block]:
-            for one in parts.blocks(holdout.assigned(config, lengths), work / "parts", block):
-                known.append(one.part)
-                if one.part.exists():
-                    bar.add(one.characters, 0)
-                else:
-                    yield one
-
-        def done(characters: int, new: int) -> None:
-            nonlocal tokens
-            tokens += new
-            bar.add(characters, new)
-
-        parts.write_parts(todo(), work / "tokenizer", config.data.workers or _cores(), done)
+    if pipelines:
+        plan = hashlib.sha256(f"{json.dumps(recipe, sort_keys=True)} {block}".encode()).hexdigest()[:20]
+        known, tokens = pipelines.write_parts(plan, work / "tokenizer", block)
+    else:
+        known, tokens = _by_workers(config, size, work, lengths, progress, block)
     rate = tokens / max(1e-9, time.monotonic() - tokenizing)
 
     out = work / "out"
@@ -268,6 +274,31 @@ def _make(
                 100 * counts[split]["unknown_tokens"], split,
             )  # fmt: skip
     return counts | timing
+
+
+def _by_workers(
+    config: ConfigDict, size: int, work: pathlib.Path, lengths: pathlib.Path, progress: bool, block: int
+) -> tuple[list[pathlib.Path], int]:
+    """Writes the parts that are not there, by processes of this machine; returns all, and the new tokens."""
+    known: list[pathlib.Path] = []
+    tokens = 0
+    with Progress(size, progress) as bar:
+
+        def todo() -> Iterator[parts.Block]:
+            for one in parts.blocks(holdout.assigned(config, lengths), work / "parts", block):
+                known.append(one.part)
+                if one.part.exists():
+                    bar.add(one.characters, 0)
+                else:
+                    yield one
+
+        def done(characters: int, new: int) -> None:
+            nonlocal tokens
+            tokens += new
+            bar.add(characters, new)
+
+        parts.write_parts(todo(), work / "tokenizer", config.data.workers or _cores(), done)
+    return known, tokens
 
 
 def _tokenizer(
