@@ -390,6 +390,7 @@ def _setup(
         ),
         l2_start=task.l2_start if task else 0.0,
         mixout=task.mixout if task else 0.0,
+        clip=config.optimizer.clip,
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging as python_logging
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -85,7 +85,13 @@ class Checkpoints:
         step = self.best_step()
         return None if step is None else self._metrics[step]
 
-    def save(self, step: int, state: PyTree, metric: float | None = None) -> None:
+    def save(
+        self,
+        step: int,
+        state: PyTree,
+        metric: float | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
         """Starts saving; returns once the arrays are copied, so the next step may donate them.
 
         A step that is there already is left as it is. An error of the save before is raised here.
@@ -94,6 +100,7 @@ class Checkpoints:
           step: number of updates made, the checkpoint's name.
           state: arrays in any tree: dicts, tuples, flax.struct dataclasses, optax states.
           metric: what the best is chosen by; a checkpoint without one, or with NaN, is never best.
+          notes: JSON values that `notes` gives back.
         """
         if step in self._steps():
             return
@@ -107,6 +114,7 @@ class Checkpoints:
             "metric": float(metric) if usable else None,
             "best_mode": self._best_mode,
             "leaves": leaves,
+            **({"notes": {**notes}} if notes else {}),
         }
         self._metrics[step] = record["metric"]
         self._orbax.save_checkpointables_async(
@@ -115,6 +123,10 @@ class Checkpoints:
             force=True,
             custom_metadata={"record": record, "crc32": checkpoint_record.crc32(record)},
         )
+
+    def notes(self, step: int) -> dict[str, Any]:
+        """Returns what `save` was given of a step, which is whole, to keep beside its arrays."""
+        return checkpoint_record.read(self._directory, step).get("notes", {})
 
     def restore(
         self, abstract_state: PyTree, among: Collection[int] | None = None

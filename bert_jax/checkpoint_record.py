@@ -70,6 +70,8 @@ def crc32(record: dict[str, Any]) -> int:
 def read(directory: epath.Path, step: int) -> dict[str, Any]:
     """Returns {"format", "metric", "best_mode", "leaves": {name: [dtype, shape, checksum]}} of a step.
 
+    Where something was noted beside its arrays, "notes" has it.
+
     Raises:
       DamagedError: it is not there, or its bits have changed.
       CheckpointError: another version of this program wrote it.

@@ -238,6 +238,15 @@ def default() -> ConfigDict:
     # (from, to): the steps from + 1 .. to run under JAX's profiler, into WORKDIR/profile, which TensorBoard's
     # profile plug-in and Perfetto open; () is none.
     c.train.profile = ()
+    # A spike is a loss above factor times the median of the last `window` losses. "none" looks for none: only
+    # a loss or gradient that is no number ends the run. By "stop" either does. By "skip" the run goes back to
+    # the last step before it that is a multiple of checkpoint.every (or to 0), and on with other batches than
+    # it has seen since. A step's loss is looked at while the next step runs, and before anything is saved.
+    c.train.spike = ConfigDict()
+    c.train.spike.policy = "none"  # "none", "stop" or "skip"
+    c.train.spike.factor = 2.0
+    c.train.spike.window = 100  # steps; the first of a run are only collected
+    c.train.spike.most = 10  # times that a run goes back; the next spike then ends it
     c.train.prng = "threefry2x32"  # kind of random keys: "threefry2x32", "rbg" or "unsafe_rbg"
     c.train.compilation_cache = "default"  # directory of compiled programs; "" for none
 
@@ -282,7 +291,8 @@ def default() -> ConfigDict:
     return c
 
 
-# Keys that may differ when a run is continued: they change speed, place or reporting, not the run.
+# Keys that may differ when a run is continued: they change speed, place or reporting, not the run. Those of
+# train.spike, and with "skip" checkpoint.every, decide about spikes to come; of old ones the workdir tells.
 FREE_KEYS = (
     "data.cache_dir",
     "data.workers",
@@ -292,6 +302,10 @@ FREE_KEYS = (
     "train.log_every",
     "train.trackers",
     "train.profile",
+    "train.spike.policy",
+    "train.spike.factor",
+    "train.spike.window",
+    "train.spike.most",
     "train.compilation_cache",
     "mesh.data",
     "mesh.fsdp",

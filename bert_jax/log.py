@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from typing import Any
 from collections.abc import Sequence
 
 import tqdm
@@ -46,7 +47,7 @@ class Log:
         self.seconds_before = 0.0  # training time of earlier processes
         self._started = self._window_started = time.monotonic()
         self._window_step = start
-        self._paused = 0.0
+        self._paused = self._waited = 0.0
         self._lines = self._kept(start) if start else []
         if self._lines:
             self.seconds_before = json.loads(self._lines[-1]).get("seconds", 0.0)
@@ -69,19 +70,33 @@ class Log:
         """Takes time that was no training (evaluation, compilation) out of the rates."""
         self._paused += seconds
 
+    def wait(self, seconds: float) -> None:
+        """Counts time for which the loop waited for a batch; it stays in the rates."""
+        self._waited += seconds
+
     def seconds(self) -> float:
         """Returns the run's time so far, evaluations and earlier processes included."""
         if self._beside is not None:
             return self._beside.seconds()
         return self.seconds_before + time.monotonic() - self._started
 
-    def step_seconds(self, step: int) -> float:
-        """Returns the mean time of the steps since the last call, pauses taken out."""
+    def step_seconds(self, step: int) -> tuple[float, float]:
+        """Returns the mean time of the steps since the last call, pauses taken out, and the waits' share."""
         now = time.monotonic()
         taken = max(now - self._window_started - self._paused, 1e-9)
         mean = taken / max(1, step - self._window_step)
-        self._window_started, self._window_step, self._paused = now, step, 0.0
-        return mean
+        share = min(1.0, self._waited / taken)
+        self._window_started, self._window_step, self._paused, self._waited = now, step, 0.0, 0.0
+        return mean, share
+
+    def data_wait(self) -> float:
+        """Returns the share of all steps' time, earlier processes' included, that went into waits."""
+        lines = [line for line in map(json.loads, self._lines) if line["split"] == "train"]
+        before, taken, waited = 0, 0.0, 0.0
+        for line in lines:
+            own = (line["step"] - before) * line["step_seconds"]
+            before, taken, waited = line["step"], taken + own, waited + own * line.get("data_wait", 0.0)
+        return waited / taken if taken else math.nan
 
     def advance(self) -> None:
         """Counts one step on the bar."""
@@ -101,11 +116,16 @@ class Log:
             return
         values = {**values, "seconds": round(self.seconds(), 2)}
         clean = {k: v if math.isfinite(v) else None for k, v in values.items()}
-        self._lines.append(json.dumps({"step": step, "split": split, **clean}) + "\n")
-        self._append(self._lines[-1])
+        self.note(step, split, clean)
         for tracker in self._trackers:
             tracker.write(step, split, values)
         self.say(self._sentence(step, split, values, left))
+
+    def note(self, step: int, split: str, values: dict[str, Any]) -> None:
+        """Writes a line of metrics.jsonl alone, of JSON values."""
+        if self._writes:
+            self._lines.append(json.dumps({"step": step, "split": split, **values}) + "\n")
+            self._append(self._lines[-1])
 
     def _append(self, line: str) -> None:
         if "://" in str(self._path):  # object stores cannot append
@@ -117,7 +137,7 @@ class Log:
     def _sentence(self, step: int, split: str, values: dict[str, float], left: float | None) -> str:
         shown = [f"{split} {step}/{self._steps}"]
         for name, value in values.items():
-            if name == "seconds" or (name.endswith("_loss") and value == values["loss"]):
+            if name in ("seconds", "clip_scale") or (name.endswith("_loss") and value == values["loss"]):
                 continue  # with one objective the total says it already
             if name == "tokens_per_second":
                 shown.append(f"{value:,.0f} tokens/s")

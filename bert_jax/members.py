@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from bert_jax import build
+from bert_jax import build, spikes
 from bert_jax import step as step_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.checkpoint import Checkpoints
@@ -30,6 +30,8 @@ class Member:
       checkpoints, log: its own.
       together: how many train in the program.
       of_search: whether it leaves a result when it fails, so that nothing trains it again.
+      watch: looks for spikes of the loss; None: nobody does.
+      history: the spikes that it went back from.
       best, best_step: the best metric so far, and the step of it; None where there is none.
       latest: metrics of the last evaluation.
       metric: that which the checkpoint of this step is judged by; None where this step has none.
@@ -44,6 +46,8 @@ class Member:
     log: Log
     together: int
     of_search: bool
+    watch: spikes.Watch | None
+    history: tuple[spikes.Spike, ...]
     best: float | None
     best_step: int | None
     latest: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -51,6 +55,57 @@ class Member:
     improved: bool = False
     ended: bool = False
     result: dict[str, Any] | None = None
+
+    def judge(self, step: int, loss: float, grad_norm: float) -> None:
+        """Looks at a step's loss and gradient, and ends the run, or has it go back, where they are too bad.
+
+        Raises:
+          GoBack: it is to go back.
+        """
+        values = {"loss": loss, "grad_norm": grad_norm}
+        name = next((name for name, value in values.items() if not math.isfinite(value)), "loss")
+        value, usual = values[name], None
+        if math.isfinite(value):
+            usual = self.watch.usual(value) if self.watch else None
+            if usual is None:
+                return
+        config = self.run.config
+        spike, most = config.train.spike, config.train.spike.most
+        if spike.policy == "skip" and len(self.history) < most:
+            borders = [(phase.start, phase.stop) for phase in self.run.phases]
+            every = config.checkpoint.every
+            found = spikes.found(step, name, value, usual, self.history, borders, every)
+            raise spikes.GoBack(self.root, (*self.history, found))
+        good = self.checkpoints.latest_step()
+        last = f"the last good checkpoint is that of step {good}" if good else "no checkpoint was saved"
+        if usual is None:
+            what, mend = f"{name} = {value} in step {step}", ""
+        else:
+            what = (
+                f"loss = {value:.4g} in step {step}, above train.spike.factor = {spike.factor:g} times "
+                f"{usual:.4g}, the median of the {spike.window} steps before"
+            )
+            mend = "raise train.spike.factor, "
+        if spike.policy == "skip":
+            what += f", after the run went back train.spike.most = {most} times"
+        elif usual is not None:
+            mend += 'set train.spike.policy = "skip", '
+        mend += "lower optimizer.learning_rate, or raise the warm-up"
+        self.fail(f"{what}: nothing was saved since; {last}; {mend}")
+
+    def log_skips(self, step: int) -> None:
+        """Writes of each spike that the run went back from a line behind the first step after."""
+        for spike in self.history:
+            if step == spike.back + 1:
+                values = {
+                    "spike_step": spike.step,
+                    f"spike_{spike.name}": spike.value,
+                    "usual": spike.usual,
+                    "back": spike.back,
+                    "batches": sum(count for _, count in spike.skips),
+                    "seconds": round(self.log.seconds(), 2),
+                }
+                self.log.note(step, "skip", values)
 
     def fail(self, why: str) -> None:
         """Ends it with a result that has `failed`; the others of its program go on."""
@@ -86,6 +141,7 @@ class Member:
             **({"stopped_early": last < self.run.steps} if self.run.config.train.patience else {}),
             "steps": last,
             "seconds": self._seconds(),
+            "data_wait": self.log.data_wait(),
         }
         if self.best_step not in (None, last):
             self.log.say(

@@ -32,9 +32,8 @@ class Stop:
 
 
 @contextlib.contextmanager
-def as_stop() -> Iterator[Stop]:
+def as_stop(stop: Stop) -> Iterator[Stop]:
     """Turns the first SIGTERM or SIGINT into a request to stop; a second one ends the process."""
-    stop = Stop()
     before: dict[int, Any] = {}
 
     def request(number: int, _: Any) -> None:

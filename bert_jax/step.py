@@ -66,6 +66,7 @@ class Setup:
       layers: which of the model's are trained; by default all.
       l2_start: lambda of the penalty lambda * sum((w - w0)^2) / 2 over the weights that were given.
       mixout: probability that such a weight is the given one in a step.
+      clip: the norm to which the optimizer scales a larger gradient, for the log; 0 where it scales none.
     """
 
     model: Model
@@ -82,6 +83,7 @@ class Setup:
     layers: layerwise.Layers = dataclasses.field(default_factory=layerwise.Layers)
     l2_start: float = 0.0
     mixout: float = 0.0
+    clip: float = 0.0
 
     @property
     def keeps_start(self) -> bool:
@@ -159,7 +161,8 @@ def make_train_step(
     """Returns the compiled update. The state that goes in is consumed.
 
     Its sums are `loss` (the weighted total), `<objective>_loss`, `<objective>_accuracy`,
-    `grad_norm` before clipping, `learning_rate`, and of the batch `tokens` (real ones) and
+    `grad_norm` before clipping, with clipping `clipped` (whether) and `clip_scale` (what the gradient was
+    multiplied by, 1 where it was left alone), `learning_rate`, and of the batch `tokens` (real ones) and
     `row_length` (S).
 
     Args:
@@ -186,7 +189,11 @@ def make_train_step(
         total = sum(o.weight * sums[f"{o.name}_loss"] / counts[o.name] for o in setup.objectives)
         metrics = {name: (value, counts[name.split("_")[0]]) for name, value in sums.items()}
         metrics["loss"] = (total + _penalty(setup, trained, state.start), one)
-        metrics["grad_norm"] = (optax.tree.norm(grads), one)
+        norm = optax.tree.norm(grads)
+        metrics["grad_norm"] = (norm, one)
+        if setup.clip:
+            metrics["clipped"] = ((norm > setup.clip).astype(jnp.float32), one)
+            metrics["clip_scale"] = (jnp.minimum(1.0, setup.clip / norm), one)
         metrics["tokens"] = (jnp.sum(batch["segment_ids"] > 0).astype(jnp.float32), one)
         metrics["row_length"] = (one * batch["tokens"].shape[-1], one)
         metrics["learning_rate"] = (learning_rate, one)

@@ -151,6 +151,8 @@ def _most_together(config: ConfigDict) -> int:
         why = f"a run takes all of the {jax.device_count()} devices"
     elif config.train.prng != "threefry2x32":
         why = f'keys of train.prng = "{config.train.prng}" give other numbers to runs in one program'
+    elif config.train.spike.policy == "skip":
+        why = 'by train.spike.policy = "skip" each may go back alone'
     if why:
         logging.info("the members train one after the other: %s", why)
         return 1

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SETTING = ("learning_rate", "batch_size", "epochs")
-_NO_METRICS = ("value", "seconds", "steps")
+_NO_METRICS = ("value", "seconds", "steps", "data_wait")
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import build, flops, sharding, signals, sweep, tracing, tracking
+from bert_jax import build, flops, sharding, signals, spikes, sweep, tracing, tracking
 from bert_jax import config as config_lib
 from bert_jax import log as log_lib
 from bert_jax import members as members_lib
@@ -32,7 +32,7 @@ from bert_jax.tasks import suite
 
 
 class NonFiniteError(ValueError):
-    """The loss or its gradient is no number any more."""
+    """The loss or its gradient is no number any more, or by `train.spike` too large."""
 
 
 def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
 
     Raises:
       ConfigError: the workdir holds another run.
-      NonFiniteError: the loss became NaN or infinite; nothing of it was saved.
+      NonFiniteError: the loss became NaN or infinite, or a spike that ends the run; nothing of it was saved.
       SystemExit: SIGTERM or SIGINT came; the state was saved.
     """
     if config.task.name in suite.SUITES:
@@ -66,6 +66,7 @@ def train_together(
 ) -> list[dict[str, Any]]:
     """Trains runs in one program, each as it would train alone, and returns what each result.json says.
 
+    One that is to go back from a spike of its loss does what one that was killed does, with other batches.
     They go on from the newest step that all have saved. One whose loss is no number any more ends there, and
     its result has `failed`, which says why; the others go on.
 
@@ -80,28 +81,67 @@ def train_together(
     """
     tracking.check(configs[0])
     _enable_cache(configs[0])
+    stop = signals.Stop()
+    while True:
+        try:
+            return _train_on(configs, workdirs, names, stop)
+        except spikes.GoBack as back:
+            if jax.process_index() == 0:
+                spikes.write(back.root, back.history)
+            spike = back.history[-1]
+            logging.warning(
+                "%s = %s in step %d: going back to step %d, and on without the batches since",
+                spike.name, spike.value, spike.step, spike.back,
+            )  # fmt: skip
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("bert_jax: a spike is written down")
+
+
+def _train_on(
+    configs: Sequence[ConfigDict],
+    workdirs: Sequence[epath.PathLike],
+    names: Sequence[str],
+    stop: signals.Stop,
+) -> list[dict[str, Any]]:
+    """Does what `train_together` does, up to the first spike from which one is to go back.
+
+    Raises:
+      GoBack: there is one.
+      and what `train_together` raises.
+    """
     several = len(configs) > 1
 
     # --- Workdirs, data, model
     roots = [epath.Path(workdir) for workdir in workdirs]
+    if jax.process_index() == 0:
+        for root in roots:
+            spikes.remove_abandoned(root)
     found = [workdir_lib.read_config(root) for root in roots]
     if jax.process_count() > 1:  # all must have looked before one of them writes
         multihost_utils.sync_global_devices("bert_jax: workdir is read")
     # A run that was killed before it saved anything starts anew, from the weights of init_from.
     saved = set.intersection(*(workdir_lib.saved_steps(root) for root in roots))
     complete, source, teacher = build.complete(configs[0], found[0] if saved else None)
-    completed = []
+    completed, histories = [], []
     for config, root, its_found in zip(configs, roots, found, strict=True):
         own = complete.copy_and_resolve_references()
         own.seed, own.optimizer.learning_rate = config.seed, config.optimizer.learning_rate
         workdir_lib.check(root, own, its_found)
         completed.append(own)
+        same = its_found is not None and not config_lib.differing_keys(own, its_found)
+        histories.append(spikes.read(root) if same else ())
+        if several and histories[-1]:
+            raise config_lib.ConfigError(
+                f"{root} went back from a spike, so its batches are its own: set sweep.together = 1"
+            )
     runs = build.build_together(completed, source, teacher)
     run = runs[0]
     steps = run.steps
     if jax.process_index() == 0:  # not before: what cannot be built leaves nothing behind
         for own, root in zip(completed, roots, strict=True):
             workdir_lib.claim(root, own)
+            if not histories[roots.index(root)]:
+                (root / spikes.SPIKES).unlink(missing_ok=True)  # another run's
             run.tokenizer.save(root / workdir_lib.TOKENIZER)
             labels = run.task.labels if run.task else ()
             workdir_lib.write(root / workdir_lib.MODEL, spec_lib.to_json(run.setup.model.spec, labels))
@@ -124,11 +164,16 @@ def train_together(
     state = step_lib.stack(states) if several else states.pop()
     together = members_lib.together(runs) if several else None
     members: list[Member] = []
-    for r, root, store, name in zip(runs, roots, stores, names, strict=True):
+    for r, root, store, name, history in zip(runs, roots, stores, names, histories, strict=True):
         beside = members[0].log if members else None
         trackers = tracking.start(root, r.config) if jax.process_index() == 0 else ()
         log = log_lib.Log(root, start, steps, jax.process_index() == 0, name, beside, trackers)
-        member = Member(r, root, store, log, len(runs), bool(name), store.best_metric(), store.best_step())
+        watch = None
+        if r.config.train.spike.policy != "none":
+            losses = store.notes(start).get("losses", ()) if restored else ()
+            watch = spikes.Watch(r.config.train.spike, losses)
+        best = store.best_metric(), store.best_step()
+        member = Member(r, root, store, log, len(runs), bool(name), watch, history, *best)
         # One that was killed after its last step, or when it had stopped, has all but its result.
         member.ended = start == steps or _out_of_patience(r, member.best_step, start)
         members.append(member)
@@ -174,7 +219,7 @@ def train_together(
         member.finish(of_best, last)
 
     window_of_profile = tracing.Window(config.train.profile, roots[0] / workdir_lib.PROFILE)
-    with signals.as_stop() as stop, contextlib.ExitStack() as stack:
+    with signals.as_stop(stop), contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(window_of_profile))
         for member in members:
             stack.enter_context(contextlib.closing(member.checkpoints))
@@ -184,7 +229,7 @@ def train_together(
             for i, member in alive():
                 if member.ended:
                     finish(i, member, evaluate_all[i], start)
-        for step, number, batch in _batches(runs, start) if alive() else ():
+        for step, number, batch in _batches(members, start) if alive() else ():
             began, first = time.monotonic(), run.phases[number] is not phase
             if first:
                 phase = run.phases[number]
@@ -206,6 +251,8 @@ def train_together(
                 jax.block_until_ready(sums)
                 _pause(members, began)
             log.advance()
+            for member in members:
+                member.log_skips(step)
 
             if step % config.train.log_every == 0 or step == steps:
                 window, pending = _checked(pending, window, members), None
@@ -248,11 +295,14 @@ def train_together(
                         member.checkpoints.wait()
                         member.checkpoints.held = held
                 for i, member in alive():
+                    if config.train.spike.policy == "skip":  # where it would go back to
+                        member.checkpoints.held = step // config.checkpoint.every * config.checkpoint.every
                     if member.improved and run.task and jax.process_index() == 0:
                         workdir_lib.write_facts(member.root, run.task.facts_of(member.latest))
                     if due or member.improved or member.ended:
                         own_state = members_lib.member(state, i) if several else state
-                        member.checkpoints.save(step, own_state, member.metric)
+                        noted = spikes.notes(step, member.history, member.watch)
+                        member.checkpoints.save(step, own_state, member.metric, noted)
                 held = step if due else held
                 _pause(members, began)
             for i, member in alive():
@@ -333,17 +383,22 @@ def _restored(
     return None
 
 
-def _batches(runs: Sequence[build.Run], start: int) -> Iterator[tuple[int, int, Any]]:
+def _batches(members: Sequence[Member], start: int) -> Iterator[tuple[int, int, Any]]:
     """Yields step, number of the phase and batch of the steps after `start`.
 
     A batch is on its way before it is asked for. That of several runs is (K, B, ...), one of each seed.
     """
+    runs = [member.run for member in members]
+    skips = spikes.pairs(members[0].history)
     for number, phase in enumerate(runs[0].phases):
         if start >= phase.stop:
             continue
         mesh, size, data = phase.setup.mesh, phase.train.batch_size, runs[0].config.data
         first = max(start, phase.start)
         examples = phase.train if len(runs) == 1 else members_lib.Stacked(runs, number)
+        own = [pair for pair in skips if phase.start <= pair[0] < phase.stop]
+        if own:
+            examples = spikes.Skipping(examples, phase.start, own)
         made = pipeline.dataset(
             examples,
             first - phase.start,
@@ -353,7 +408,7 @@ def _batches(runs: Sequence[build.Run], start: int) -> Iterator[tuple[int, int, 
             data.prefetch,
         )
         ahead = None
-        for step, batch in enumerate(made, first + 1):
+        for step, batch in enumerate(_timed(made, members), first + 1):
             if len(runs) == 1:
                 placed = sharding.to_devices(batch, size, mesh)
             else:
@@ -365,22 +420,33 @@ def _batches(runs: Sequence[build.Run], start: int) -> Iterator[tuple[int, int, 
             yield ahead
 
 
+def _timed(made: Iterator[Any], members: Sequence[Member]) -> Iterator[Any]:
+    """Yields what `made` does, and has the logs count the time for which that took the loop's own.
+
+    The device may be busy with the step before meanwhile: no more than this can be lost.
+    """
+    began = time.monotonic()
+    for batch in made:
+        for member in members:
+            member.log.wait(time.monotonic() - began)
+        yield batch
+        began = time.monotonic()
+
+
 def _checked(
     pending: tuple[int, step_lib.Sums], window: step_lib.Sums | None, members: Sequence[Member]
 ) -> step_lib.Sums:
-    """Returns the window with a step's sums added; members of which they are no numbers have failed."""
+    """Returns the window with a step's sums added; members of which they are too bad have failed.
+
+    Raises:
+      GoBack: a run is to go back instead.
+    """
     step, sums = pending
     added = step_lib.add(None, sums)
-    for name in ("loss", "grad_norm"):
-        for member, value in zip(members, np.atleast_1d(added[name][0]).tolist(), strict=True):
-            if member.result is not None or math.isfinite(value):
-                continue
-            good = member.checkpoints.latest_step()
-            last = f"the last good checkpoint is that of step {good}" if good else "no checkpoint was saved"
-            member.fail(
-                f"{name} = {value} in step {step}: nothing was saved since; {last}; "
-                "lower optimizer.learning_rate, or raise the warm-up"
-            )
+    columns = (np.atleast_1d(added[name][0]).tolist() for name in ("loss", "grad_norm"))
+    for member, loss, grad_norm in zip(members, *columns, strict=True):
+        if member.result is None:
+            member.judge(step, loss, grad_norm)
     return added if window is None else step_lib.add(window, added)
 
 
@@ -394,7 +460,7 @@ def _rates(
 ) -> tuple[dict[str, float], float]:
     """Returns a window's metrics with the rates, and the estimated seconds to the end."""
     means = step_lib.means(window)
-    taken = log.step_seconds(step)
+    taken, waited = log.step_seconds(step)
     predictions = sum(getattr(objective, "capacity", 0) for objective in phase.setup.objectives)
     length, tokens = means.pop("row_length"), means.pop("tokens")
     rows = phase.train.batch_size * getattr(phase.train, "choices", 1)
@@ -407,6 +473,7 @@ def _rates(
         "tokens_per_second": tokens / taken,
         "mfu": work / taken / flops.peak(),
         "step_seconds": taken,
+        "data_wait": waited,
     }
     return values, (run.steps - step) * taken
 

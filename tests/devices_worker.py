@@ -72,7 +72,7 @@ def make_setup(
     sharding.check(c, made, spec, c.train.batch_size)
     return step.Setup(
         Model(spec), objectives, optimizer.make(c.optimizer, 10), optimizer.schedule(c.optimizer, 10),
-        made, c.train.prng, accumulation, l2,
+        made, c.train.prng, accumulation, l2, clip=c.optimizer.clip,
     )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ def test_metrics_are_sums_over_the_batch(trained: types.SimpleNamespace) -> None
         sum((m.astype(np.float64) ** 2).sum() for m in jax.tree.leaves(_host(_adam(new.opt_state).mu)))
     )
     assert found["grad_norm"] > 0.5
+    assert found["clipped"] == 1 and found["clip_scale"] == pytest.approx(0.5 / found["grad_norm"])
     assert clipped == pytest.approx(0.1 * 0.5, rel=1e-4)
 
     sums, outputs, _ = trained.evaluate(params, _placed(batch, trained.setup))
@@ -93,6 +94,7 @@ def test_a_batch_without_targets_gives_no_nan_and_no_gradient(trained: types.Sim
     new, sums = trained.update(state, _placed(batch, trained.setup))
     found = step.means(step.add(None, sums))
     assert (found["loss"], found["mlm_loss"], found["nsp_loss"], found["grad_norm"]) == (0, 0, 0, 0)
+    assert (found["clipped"], found["clip_scale"]) == (0, 1)
     after = _host(new.params)
     # Weights decay as they always do, by lr * decay; biases and norms stay bit for bit.
     np.testing.assert_allclose(

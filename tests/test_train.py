@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ import small
 
 from bert_jax import checkpoint, train
 from bert_jax.config import ConfigError
+from bert_jax.data import pipeline
 
 
 def params(workdir):
@@ -42,7 +44,9 @@ def test_a_run_leaves_all_that_it_promises(tmp_path):
     ]  # fmt: skip
     for line in written:
         kinds = {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
-        more = {"tokens_per_second", "mfu", "learning_rate"} if line["split"] == "train" else set()
+        rates = {"tokens_per_second", "mfu", "learning_rate", "data_wait"}
+        rates |= {"grad_norm", "clipped", "clip_scale"}
+        more = rates if line["split"] == "train" else set()
         assert kinds | more <= set(line)
         assert all(np.isfinite(line[name]) for name in kinds | more)
     assert (tmp_path / "run" / "tokenizer").is_dir()
@@ -57,6 +61,23 @@ def test_a_run_leaves_all_that_it_promises(tmp_path):
     assert about["vocabulary"] == 109 and about["batch_size"] == 8 and about["steps"] == 30
     assert train.train(config, tmp_path / "run") == result  # complete: nothing is done again
     assert len(lines(tmp_path / "run")) == len(written)
+
+
+def test_waiting_for_data_is_told_as_a_share_of_the_time(tmp_path, monkeypatch):
+    real = pipeline.Examples.batch
+
+    def batch(self, step, rows):
+        time.sleep(0.3 if self._train and step >= 10 else 0.0)
+        return real(self, step, rows)
+
+    monkeypatch.setattr(pipeline.Examples, "batch", batch)
+    result = train.train(small.config(tmp_path, **{"train.steps": 20}), tmp_path / "run")
+    first, second, _ = lines(tmp_path / "run")
+    assert second["data_wait"] > 0.5
+    assert second["data_wait"] <= 1 and 0 <= first["data_wait"] <= 1
+    waited = sum(10 * line["step_seconds"] * line["data_wait"] for line in (first, second))
+    taken = sum(10 * line["step_seconds"] for line in (first, second))
+    assert result["data_wait"] == pytest.approx(waited / taken)
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):

@@ -42,6 +42,8 @@ def read(workdir: pathlib.Path) -> list[Point]:
     last, tokens, seconds = 0, 0.0, 0.0
     for line in (workdir / workdir_lib.METRICS).read_text().splitlines():
         found = json.loads(line)
+        if found["split"] == "skip":
+            continue
         if found["split"] == "train":
             taken = (found["step"] - last) * found["step_seconds"]
             last, seconds = found["step"], seconds + taken

@@ -37,7 +37,7 @@ class Pipelines:
 
     Args:
       config: the whole config; its text lies in files.
-      flags: of Beam's `PipelineOptions`, such as "--runner=FlinkRunner"; without one its local runner is taken.
+      flags: of Beam's `PipelineOptions`, such as "--runner=FlinkRunner"; without one its local one is taken.
       folder: where the parts are kept until the shards are made.
 
     Raises:
