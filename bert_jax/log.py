@@ -6,8 +6,8 @@ import json
 import math
 import sys
 import time
-from typing import Any
 from collections.abc import Sequence
+from typing import Any
 
 import tqdm
 from absl import logging

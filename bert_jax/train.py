@@ -213,6 +213,8 @@ def _train_on(
                 params = member.checkpoints.restore_step(member.best_step, abstract[number]).params
                 of_best = evaluator(params) | evaluator.generated(params)
             evaluator.write_predictions(member.root / workdir_lib.PREDICTIONS, params)
+            if jax.process_index() == 0:  # those of a better one, which was gone back over, may be there
+                workdir_lib.write_facts(member.root, run.task.facts_of(of_best))
         elif member.best is not None:
             of_best = {"loss": member.best}
         member.checkpoints.release()
