@@ -15,6 +15,11 @@ processor's time that each costs.
 
     python -m bert_jax.bench --what=input --config=configs/base.py --steps=50
 
+--what=prepare makes shards of a config's text in --sizes, in MB, and writes what that took into --workdir, as
+prepare.csv and prepare.png.
+
+    python -m bert_jax.bench --what=prepare --config=configs/base.py --workdir=runs/bench/prepare
+
 --what=finetune trains a task to its end with each of --seeds seeds, into --workdir, where a run that was
 cut short goes on: what is reached, and how fast.
 
@@ -41,14 +46,17 @@ from bert_jax import flags, paths
 
 _CONFIG = flags.define_config()
 _WHAT = absl_flags.DEFINE_enum(
-    "what", "train", ["train", "input", "finetune", "scoring"], "What is measured."
+    "what", "train", ["train", "input", "prepare", "finetune", "scoring"], "What is measured."
 )
 _PEER = absl_flags.DEFINE_enum("peer", "none", ["none", "transformers"], "What to compare with.")
 _COMPILED = absl_flags.DEFINE_bool("compiled", False, "With --peer: both peers by torch.compile, too.")
 _PEER_PYTHON = absl_flags.DEFINE_string(
     "peer_python", "", "Python that has torch and transformers; empty: that of .venv-parity."
 )
-_WORKDIR = absl_flags.DEFINE_string("workdir", "", "With --what=finetune: directory of the runs.")
+_WORKDIR = absl_flags.DEFINE_string(
+    "workdir", "", "With --what=finetune: directory of the runs; with prepare: of the table."
+)
+_SIZES = absl_flags.DEFINE_list("sizes", ["1", "3", "10", "30"], "With --what=prepare: MB of text, rising.")
 _SEEDS = absl_flags.DEFINE_integer("seeds", 3, "With --what=finetune: how many runs.", lower_bound=1)
 _INPUT = absl_flags.DEFINE_string("input", "", "With --what=scoring: sentences, one a line.")
 _SENTENCES = absl_flags.DEFINE_integer(
@@ -65,7 +73,7 @@ def main() -> None:
     config_lib.validate(config)
 
     from bert_jax import workdir
-    from bert_jax.benchmarks import finetuning, inputs, scoring, training
+    from bert_jax.benchmarks import finetuning, inputs, preparation, scoring, training
     from bert_jax.data import files
 
     peers = () if _PEER.value == "none" else (_PEER.value,)
@@ -79,6 +87,12 @@ def main() -> None:
         if peers:
             raise flags.UsageError(f"--peer={_PEER.value} has no input pipeline: leave it out")
         result = inputs.measure(config, rounds=_ROUNDS.value, steps=_STEPS.value)
+    elif _WHAT.value == "prepare":
+        if peers or not _WORKDIR.value:
+            raise flags.UsageError(
+                "--what=prepare needs --workdir, a directory for its table, and has no peer"
+            )
+        result = preparation.measure(config, preparation.read_sizes(_SIZES.value), _WORKDIR.value)
     elif _WHAT.value == "scoring":
         if not _INPUT.value:
             raise flags.UsageError("--what=scoring needs --input, a file of sentences")

@@ -235,8 +235,8 @@ def default() -> ConfigDict:
     # Where metrics go beside metrics.jsonl: "tensorboard" and, if installed, "wandb" and "mlflow", which keep
     # them in the workdir unless WANDB_MODE and MLFLOW_TRACKING_URI say otherwise.
     c.train.trackers = ("tensorboard",)
-    # (from, to): the steps from + 1 .. to run under JAX's profiler, into WORKDIR/profile, which TensorBoard's
-    # profile plug-in and Perfetto open; () is none.
+    # (from, to): the steps from + 1 .. to run under JAX's profiler, into WORKDIR/profile, which TensorBoard
+    # opens with the plug-in xprof, and Perfetto too; () is none.
     c.train.profile = ()
     # A spike is a loss above factor times the median of the last `window` losses. "none" looks for none: only
     # a loss or gradient that is no number ends the run. By "stop" either does. By "skip" the run goes back to

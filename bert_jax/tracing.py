@@ -38,5 +38,5 @@ class Window:
         if self._open:
             jax.profiler.stop_trace()
             self._open = False
-            logging.info("the trace of steps %d to %d: tensorboard --logdir=%s", self._steps[0] + 1,
-                         self._steps[1], self._folder)  # fmt: skip
+            logging.info("the trace of steps %d to %d: pip install xprof; tensorboard --logdir=%s",
+                         self._steps[0] + 1, self._steps[1], self._folder)  # fmt: skip

@@ -90,8 +90,9 @@ def train_together(
                 spikes.write(back.root, back.history)
             spike = back.history[-1]
             logging.warning(
-                "%s = %s in step %d: going back to step %d, and on without the batches since",
-                spike.name, spike.value, spike.step, spike.back,
+                "a spike in step %d (%s %s): going back to step %d, and on without the batches since",
+                spike.step, spike.name, "is no number" if spike.value is None else f"{spike.value:.4g}",
+                spike.back,
             )  # fmt: skip
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("bert_jax: a spike is written down")
@@ -297,7 +298,7 @@ def _train_on(
                         member.checkpoints.wait()
                         member.checkpoints.held = held
                 for i, member in alive():
-                    if config.train.spike.policy == "skip":  # where it would go back to
+                    if member.watch and not several:  # where it would go back to, now or once it is told to
                         member.checkpoints.held = step // config.checkpoint.every * config.checkpoint.every
                     if member.improved and run.task and jax.process_index() == 0:
                         workdir_lib.write_facts(member.root, run.task.facts_of(member.latest))

@@ -1,5 +1,6 @@
 """What the benchmarks count and compare; no speed is asserted."""
 
+import csv
 import dataclasses
 import json
 
@@ -9,7 +10,8 @@ import tiny_models
 
 from bert_jax import benchmarks, flops
 from bert_jax import config as config_lib
-from bert_jax.benchmarks import inputs, peer, scoring, training
+from bert_jax.benchmarks import inputs, peer, preparation, scoring, training
+from bert_jax.data import corpus
 from bert_jax.flags import UsageError
 from bert_jax.models import spec as spec_lib
 from bert_jax.scoring import cost
@@ -66,6 +68,28 @@ def test_the_pipeline_is_measured_by_the_rows_that_it_made(tmp_path):
     each = result["tokens_per_second"] / result["examples_per_second"]
     assert each == pytest.approx(places / config.train.batch_size, rel=0.5)  # medians of two rounds each
     assert result["core_seconds_per_token"] > 0 and result["batch_size"] == config.train.batch_size
+
+
+def test_preparation_is_timed_over_sizes(tmp_path):
+    config = small.config(tmp_path, **{"data.vocab_size": 120})
+    whole = sum(len(p.text.encode()) + 2 for p in corpus.paragraphs(config))
+    sizes = [whole / 2e6, whole * 2.5 / 1e6]  # the text begins again for the second
+    result = preparation.measure(config, sizes, tmp_path / "out")
+    first, second = result["points"]
+    assert whole / 2 <= first["megabytes"] * 1e6 < whole / 2 + whole / 6
+    assert 2.5 * whole <= second["megabytes"] * 1e6 < 2.7 * whole
+    per_byte = [point["tokens"] / point["megabytes"] for point in (first, second)]
+    assert per_byte[0] == pytest.approx(per_byte[1], rel=0.05)
+    assert all(p["tokens_per_second"] == p["tokens"] / p["seconds"] > 0 for p in (first, second))
+    rows = list(csv.DictReader((tmp_path / "out" / "prepare.csv").read_text().splitlines()))
+    assert [{k: float(v) for k, v in row.items()} for row in rows] == [first, second]
+    assert (tmp_path / "out" / "prepare.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("sizes", ["", "3,1", "0,1", "1,x", "nan"])
+def test_sizes_must_rise(sizes):
+    with pytest.raises(UsageError, match="rising numbers above 0"):
+        preparation.read_sizes(sizes.split(","))
 
 
 @pytest.mark.parametrize(

@@ -214,4 +214,7 @@ def test_a_window_of_steps_is_profiled(tmp_path, caplog):
     train.train(config, tmp_path / "run")
     (trace,) = (tmp_path / "run" / "profile").rglob("*.trace.json.gz")
     assert trace.stat().st_size > 1000
+    # TensorBoard's plug-in looks for this name, and reads this file.
+    (space,) = (tmp_path / "run" / "profile" / "plugins" / "profile").glob("*/*.xplane.pb")
+    assert space.parent == trace.parent and space.stat().st_size > 1000
     assert "the trace of steps 3 to 4" in caplog.text

@@ -297,7 +297,7 @@ def _by_workers(
             tokens += new
             bar.add(characters, new)
 
-        parts.write_parts(todo(), work / "tokenizer", config.data.workers or _cores(), done)
+        parts.write_parts(todo(), work / "tokenizer", config.data.workers or cores(), done)
     return known, tokens
 
 
@@ -349,5 +349,6 @@ def _upload(source: pathlib.Path, target: epath.Path) -> None:
             shutil.copyfileobj(read, write, 1 << 22)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
