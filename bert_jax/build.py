@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import adopt as adopt_lib
 from bert_jax import config as config_lib
-from bert_jax import layerwise, objectives, optimizer, sharding, tasks
+from bert_jax import kernels, layerwise, objectives, optimizer, sharding, tasks
 from bert_jax import step as step_lib
 from bert_jax import text as text_lib
 from bert_jax import workdir as workdir_lib
@@ -372,6 +372,9 @@ def _setup(
     config: ConfigDict, mesh: Mesh, spec: spec_lib.ModelSpec, goals: tuple[Any, ...], steps: int
 ) -> step_lib.Setup:
     learning_rate = optimizer.schedule(config.optimizer, steps)
+    kernel, why = kernels.choose(config, mesh.devices.flat[0].platform)
+    logging.info(why)
+    spec = dataclasses.replace(spec, attention_kernel=kernel)
     task = config.task if config.task.name else None
     return step_lib.Setup(
         model=Model(spec),
@@ -381,6 +384,7 @@ def _setup(
         mesh=mesh,
         prng=config.train.prng,
         accumulation=config.train.accumulation,
+        vocabulary_parts=config.train.vocabulary_parts,
         l2=task.l2 if task else 0.0,
         layers=layerwise.of(
             spec,

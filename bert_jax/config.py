@@ -129,8 +129,10 @@ def default() -> ConfigDict:
     # ("random") or as they were drawn ("fixed_random"): the Synthesizer (Tay et al. 2020).
     c.model.attention = "dot"
     # How attention is computed: all pairs at once ("dense"), or some queries at a time in memory that is
-    # linear in S ("blocks"), its weights computed again in the backward pass; "auto" takes blocks for rows
-    # of 512 and more. The numbers are the same to rounding, but for dropout's draws.
+    # linear in S ("blocks"), its weights computed again in the backward pass; by TPU's own kernel ("splash":
+    # no attention dropout, prefix or local layers) or NVIDIA's ("cudnn": no attention dropout, bfloat16);
+    # "auto" takes splash on TPU for rows of 512 and more where it can be had, else blocks, and says which.
+    # The numbers are the same to rounding, but for dropout's draws.
     c.model.attention_kernel = "auto"
     c.model.attention_block = 128  # queries at a time, of "blocks"
     c.model.norm = "post"  # LayerNorm after ("post", BERT) or before ("pre") each sublayer
@@ -148,7 +150,10 @@ def default() -> ConfigDict:
     c.model.pooling = "first"
     c.model.generator_fraction = 0.25  # ELECTRA: D, H and F of the generator, as a share
     c.model.scan = False  # layers as one scanned loop (short compilation) or unrolled (faster)
-    c.model.remat = "none"  # recompute in the backward pass: "none", "full" or "dots"
+    # What the backward pass computes again: nothing ("none"), all but products with weights ("dots"), the
+    # feed-forward's wide part ("feed_forward": a tenth more FLOPs, 0.7 of the memory of "dots"), or whole
+    # layers ("full": a third more FLOPs).
+    c.model.remat = "none"
     c.model.dtype = "float32"  # compute: "float32" or "bfloat16"; parameters stay float32
 
     c.objective = ConfigDict()
@@ -225,6 +230,9 @@ def default() -> ConfigDict:
     c.train.phases = ()
     c.train.batch_size = 32  # B, rows an update over all devices
     c.train.accumulation = 1  # parts that a batch is computed in, one after the other
+    # A divisor of 128: the logits of predicted tokens are made for so many parts of the vocabulary, one after
+    # the other, and again in the backward pass, so that (B, M, V) numbers are never held; 1 is all at once.
+    c.train.vocabulary_parts = 1
     c.train.eval_batch_size = 0  # rows an evaluation batch; 0 is batch_size
     c.train.eval_rows = 0  # most rows that one evaluation reads; 0 is all
     c.train.eval_every = 0  # steps between evaluations; 0 evaluates at the end only
@@ -260,6 +268,9 @@ def default() -> ConfigDict:
     c.optimizer.end_factor = 0.0  # learning rate at the end, as a share of the peak
     c.optimizer.b1 = 0.9  # decay of the first moment
     c.optimizer.b2 = 0.999  # decay of the second moment
+    # Of the first moment: "bfloat16" takes a quarter off the optimizer's memory. The second stays float32: a
+    # step of 1 - b2 is less than bfloat16 tells apart.
+    c.optimizer.moment_dtype = "float32"
     c.optimizer.eps = 1e-6  # added to the root of the second moment
     c.optimizer.weight_decay = 0.01  # decoupled; never on biases and LayerNorm
     c.optimizer.clip = 1.0  # largest global gradient norm; 0 for none
@@ -273,6 +284,9 @@ def default() -> ConfigDict:
     c.mesh.data = -1  # devices that hold copies of the model; -1 takes all that are left
     c.mesh.fsdp = 1  # devices that share parameters and the batch
     c.mesh.tensor = 1  # devices that share each product (heads, F, V)
+    c.mesh.sequence = 1  # devices that share the positions of a row, for long ones; parameters they copy
+    # TPU slices (or other groups of devices with a fast network inside) over which mesh.data is laid out.
+    c.mesh.slices = 1
 
     c.checkpoint = ConfigDict()
     c.checkpoint.every = 1000  # steps between checkpoints; one is always saved at the end
@@ -310,10 +324,13 @@ FREE_KEYS = (
     "mesh.data",
     "mesh.fsdp",
     "mesh.tensor",
+    "mesh.sequence",
+    "mesh.slices",
     "checkpoint.every",
     "checkpoint.keep",
     "model.scan",
     "model.remat",
+    "train.vocabulary_parts",
     "sweep.together",
     "sweep.keep",
 )

@@ -11,12 +11,13 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
     m, o, d, t = c.model, c.objective, c.data, c.train
     pairs = "nsp" if o.nsp.weight else "sop"
     of_pairs = o.nsp.weight or o.sop.weight
+    predicts = o.mlm.weight or o.tta.weight or o.causal.weight or o.prefix.weight
     distills = o.distill.weight or o.distill.cosine
     phases = tuple(t.phases)
     in_all = sum(phase[1] for phase in phases)
     return [
         (
-            not (o.mlm.weight or of_pairs or o.tta.weight or o.causal.weight or o.prefix.weight),
+            not (predicts or of_pairs),
             "every objective has weight 0: set objective.mlm.weight, or another's",
         ),
         (
@@ -90,6 +91,17 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
         (
             o.distill.teacher and not distills,
             "objective.distill.teacher is set but both weights are 0: set objective.distill.weight",
+        ),
+        *(
+            (
+                t.vocabulary_parts > 1 and broken,
+                f"train.vocabulary_parts = {t.vocabulary_parts} has no logits whole, and {why}: set it to 1",
+            )
+            for broken, why in (
+                (o.rtd.weight, "the generator of objective.rtd draws from all of them"),
+                (o.distill.weight, "objective.distill compares all of two models'"),
+                (not predicts, "no objective that predicts tokens has a weight"),
+            )
         ),
         (
             c.task.train_rows,

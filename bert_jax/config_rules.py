@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import config_pretraining, config_tasks
+from bert_jax import config_pretraining, config_tasks, kernels
 
 CHOICES = {
     "task.name": ("", *config_tasks.NAMES),
@@ -25,13 +25,13 @@ CHOICES = {
     "model.norm": ("post", "pre"),
     "model.mask": ("full", "causal", "prefix"),
     "model.attention": ("dot", "random", "fixed_random"),
-    "model.attention_kernel": ("auto", "dense", "blocks"),
+    "model.attention_kernel": ("auto", "dense", "blocks", "splash", "cudnn"),
     "model.pooler": ("tanh", "gelu", "relu", "norm"),
     "model.pooling": ("first", "mean", "attention"),
     "model.activation": ("gelu", "gelu_tanh", "relu"),
     "model.mlm_head": ("tied", "plain"),
     "model.nsp_head": ("pooled", "single"),
-    "model.remat": ("none", "full", "dots"),
+    "model.remat": ("none", "dots", "feed_forward", "full"),
     "model.dtype": ("float32", "bfloat16"),
     "objective.mlm.choice": ("bernoulli", "count"),
     "objective.mlm.unit": ("token", "word", "ngram", "span"),
@@ -42,6 +42,7 @@ CHOICES = {
     "train.spike.policy": ("none", "stop", "skip"),
     "train.prng": ("threefry2x32", "rbg", "unsafe_rbg"),
     "optimizer.name": ("adamw", "lamb"),
+    "optimizer.moment_dtype": ("float32", "bfloat16"),
     "sweep.keep": ("all", "best"),
     "optimizer.schedule": ("linear", "cosine", "wsd", "constant"),
 }
@@ -121,6 +122,7 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "train.epochs": (0, None),
     "train.batch_size": (1, None),
     "train.accumulation": (1, None),
+    "train.vocabulary_parts": (1, 128),
     "train.eval_batch_size": (0, None),
     "train.eval_rows": (0, None),
     "train.eval_every": (0, None),
@@ -144,6 +146,8 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "mesh.data": (-1, None),
     "mesh.fsdp": (1, None),
     "mesh.tensor": (1, None),
+    "mesh.sequence": (1, None),
+    "mesh.slices": (1, None),
     "checkpoint.every": (1, None),
     "checkpoint.keep": (1, None),
     "sweep.seeds": (1, None),
@@ -248,6 +252,13 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
             m.attention != "dot" and m.attention_kernel == "blocks",
             f'model.attention = "{m.attention}" is computed with model.attention_kernel = "dense" only',
         ),
+        *(
+            (
+                m.attention_kernel == kernel and why,
+                f'model.attention_kernel = "{kernel}" cannot be had: {why}; take "auto"',
+            )
+            for kernel, why in ((name, kernels.hindrance(c, name)) for name in kernels.PLATFORMS)
+        ),
         (
             m.attention != "dot" and d.packing,
             f'model.attention = "{m.attention}" is of places in the row, and data.packing puts texts '
@@ -301,6 +312,11 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
         (
             t.batch_size % t.accumulation,
             f"train.batch_size = {t.batch_size} is not a multiple of train.accumulation = {t.accumulation}",
+        ),
+        (
+            128 % t.vocabulary_parts,
+            f"train.vocabulary_parts = {t.vocabulary_parts}: it must be a power of 2, by which every table's "
+            "length, a multiple of 128, can be divided",
         ),
         (
             t.patience and not t.eval_every,

@@ -66,6 +66,11 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
             f'task.name = "{name}" needs data.path: the folder of its files, or a TFDS name',
         ),
         (d.packing, "data.packing is for pretraining: set it to False for a task"),
+        (
+            c.train.vocabulary_parts > 1 and name not in ("seq2seq", "spelling"),
+            f"train.vocabulary_parts = {c.train.vocabulary_parts} is of logits over the vocabulary, and "
+            f'task.name = "{name}" makes none: set it to 1',
+        ),
         (c.train.phases, "train.phases is for pretraining: set it to () for a task"),
         (d.mixture, "data.mixture is for pretraining: set it to () for a task"),
         (d.general_path, "data.general_path is for pretraining: leave it empty for a task"),

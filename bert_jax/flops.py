@@ -13,6 +13,7 @@ import time
 import jax
 import jax.numpy as jnp
 
+from bert_jax.models import spec as spec_lib
 from bert_jax.models.spec import ModelSpec
 
 # Dense peak of one device in FLOP/s, by a part of its `device_kind`: bfloat16, as published. What is
@@ -87,6 +88,38 @@ def parts(spec: ModelSpec, rows: int, seq_len: float, predictions: int) -> dict[
     if spec.has_generator:
         found["generator"] = forward(spec.generator, rows, seq_len, predictions)
     return {name: float(value) for name, value in found.items()}
+
+
+def recomputed(
+    spec: ModelSpec, rows: int, seq_len: int, predictions: int, vocabulary_parts: int = 1
+) -> dict[str, float]:
+    """Returns the FLOPs that one update does again in its backward pass, by `parts`' names; 0 left out.
+
+    Args:
+      spec, rows, seq_len, predictions: as of `parts`.
+      vocabulary_parts: above 1 the head's logits are made again.
+    """
+    once = parts(spec, rows, seq_len, predictions)
+    # Of attention the scores are a half; all but the dense form make them again whatever else is.
+    blocks = 0.0 if spec_lib.kernel(spec, seq_len) == "dense" else 0.5
+    wide = 2 / 3 if spec.gated else 1 / 2
+    projections, attention, feed_forward = {
+        "none": (0.0, blocks, 0.0),
+        "dots": (0.0, 1 + blocks, 0.0),
+        "feed_forward": (0.0, 0.5, wide),
+        "full": (1.0, 1 + blocks, 1.0),
+    }[spec.remat]
+    found = {
+        "projections": projections * once["projections"],
+        "attention": attention * once["attention"],
+        "feed_forward": feed_forward * once["feed_forward"],
+    }
+    if spec.has_mlm and vocabulary_parts > 1:
+        size = spec.hidden_size if spec.mlm_head == "plain" else spec.embedded_size
+        found["head"] = float(rows * predictions * 2 * size * spec.padded_vocab_size)
+    if spec.has_generator:
+        found["generator"] = sum(recomputed(spec.generator, rows, seq_len, predictions).values())
+    return {name: value for name, value in found.items() if value}
 
 
 @functools.cache

@@ -91,7 +91,9 @@ def make(
     depths = () if decay == 1.0 else (optax.stateless(functools.partial(_scale_by_depth, decay)),)
     return optax.chain(
         optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
-        optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
+        optax.scale_by_adam(
+            b1=config.b1, b2=config.b2, eps=config.eps, mu_dtype=jnp.dtype(config.moment_dtype)
+        ),
         optax.add_decayed_weights(config.weight_decay, mask=decays),
         optax.stateless(_scale_by_trust_ratio) if config.name == "lamb" else optax.identity(),
         *heads,

@@ -12,6 +12,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
@@ -24,38 +25,70 @@ RULES = (
     ("vocab", "tensor"),
     ("heads", "tensor"),
     ("mlp", "tensor"),
+    ("sequence", "sequence"),  # positions of what passes through the layers, and of no parameter
 )
-UNSHARED = ("sequence", "activation", "norm", "head_size", "layers", "positions", "segments", "labels",
+UNSHARED = ("activation", "norm", "head_size", "layers", "positions", "keys", "segments", "labels",
              "embed_out", "embedding")  # fmt: skip
-AXES = ("data", "fsdp", "tensor")
+AXES = ("data", "fsdp", "tensor", "sequence")
 
 
 def make_mesh(config: ConfigDict, on: Sequence[Any] | None = None) -> Mesh:
-    """Returns the (data, fsdp, tensor) mesh over all devices.
+    """Returns the (data, fsdp, tensor, sequence) mesh over all devices.
 
     Args:
-      config: `config.mesh`; data = -1 takes all devices that fsdp and tensor leave.
+      config: `config.mesh`; data = -1 takes all devices that the other axes leave.
       on: devices of a machine that is not there; None: those that are.
 
     Raises:
-      ValueError: the axes do not multiply to the number of devices.
+      ValueError: the axes do not multiply to the number of devices, or the slices are others.
     """
     devices = jax.device_count() if on is None else len(on)
-    shared = config.fsdp * config.tensor
+    shared = config.fsdp * config.tensor * config.sequence
     data = config.data if config.data > 0 else devices // shared
     if data * shared != devices or data < 1:
+        asked = ", ".join(f"mesh.{name} = {config[name]}" for name in AXES)
         raise ValueError(
-            f"mesh.data = {config.data}, mesh.fsdp = {config.fsdp}, mesh.tensor = {config.tensor} "
-            f"do not make up the {devices} devices that there are: their product must be {devices}"
+            f"{asked} do not make up the {devices} devices that there are: their product must be {devices}"
         )
-    return jax.make_mesh(
-        (data, config.fsdp, config.tensor), AXES, axis_types=(AxisType.Auto,) * 3, devices=on
-    )
+    shape, types = (data, config.fsdp, config.tensor, config.sequence), (AxisType.Auto,) * len(AXES)
+    slices = config.slices
+    if slices == 1:
+        return jax.make_mesh(shape, AXES, axis_types=types, devices=on)
+    return Mesh(over_slices(shape, slices, jax.devices() if on is None else on), AXES, axis_types=types)
+
+
+def over_slices(shape: tuple[int, ...], slices: int, devices: Sequence[Any]) -> np.ndarray:
+    """Returns the devices of some slices, in an array whose first axis alone goes across them.
+
+    Between slices lies a slower network, and the first axis adds gradients up once a step; the other axes
+    talk in every layer, and stay within a slice.
+
+    Args:
+      shape: of the array.
+      slices: number of slices.
+      devices: each knows its own, `slice_index`.
+
+    Raises:
+      ValueError: the first axis cannot be divided, or the devices are of another number of slices.
+    """
+    found = len({getattr(device, "slice_index", 0) for device in devices})
+    if found != slices:
+        raise ValueError(f"mesh.slices = {slices}, and the devices that there are make up {found}")
+    if shape[0] % slices:
+        raise ValueError(f"mesh.data = {shape[0]} is not a multiple of mesh.slices = {slices}")
+    inside = (shape[0] // slices, *shape[1:])
+    over = (slices, *(1 for _ in shape[1:]))
+    return mesh_utils.create_hybrid_device_mesh(inside, over, devices)
+
+
+def rows(mesh: Mesh) -> int:
+    """Returns among how many devices the rows of a batch are shared."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def check(config: ConfigDict, mesh: Mesh, spec: ModelSpec, batch_size: int) -> None:
     """Raises ValueError, naming the keys, where an array cannot be shared evenly over the mesh."""
-    rows = mesh.shape["data"] * mesh.shape["fsdp"]
+    over = rows(mesh)
     micro = batch_size // config.train.accumulation
     generator = ()
     if spec.has_generator:
@@ -66,13 +99,23 @@ def check(config: ConfigDict, mesh: Mesh, spec: ModelSpec, batch_size: int) -> N
             (small.feed_forward_size, f"the feed-forward size {of}", mesh.shape["tensor"], "mesh.tensor"),
         )
     for size, name, parts, axis in (
-        (micro, "train.batch_size / train.accumulation", rows, "mesh.data * mesh.fsdp"),
-        (config.train.eval_batch_size or rows, "train.eval_batch_size", rows, "mesh.data * mesh.fsdp"),
+        (micro, "train.batch_size / train.accumulation", over, "mesh.data * mesh.fsdp"),
+        (config.train.eval_batch_size or over, "train.eval_batch_size", over, "mesh.data * mesh.fsdp"),
         (config.model.hidden_size, "model.hidden_size", mesh.shape["fsdp"], "mesh.fsdp"),
         (config.model.heads, "model.heads", mesh.shape["tensor"], "mesh.tensor"),
         (config.model.feed_forward_size, "model.feed_forward_size", mesh.shape["tensor"], "mesh.tensor"),
         (spec.embedded_size, "model.embedding_size", mesh.shape["fsdp"], "mesh.fsdp"),
         (spec.padded_vocab_size, "the padded vocabulary", mesh.shape["tensor"], "mesh.tensor"),
+        (
+            spec.padded_vocab_size,
+            "the padded vocabulary",
+            mesh.shape["tensor"] * config.train.vocabulary_parts,
+            "mesh.tensor * train.vocabulary_parts",
+        ),
+        *(
+            (length, "a row's length", mesh.shape["sequence"], "mesh.sequence")
+            for length in (config.data.seq_len, *config.data.buckets, *(p[0] for p in config.train.phases))
+        ),
         *generator,
     ):
         if size % parts:
@@ -85,7 +128,21 @@ def rules() -> Any:
 
 
 def param_shardings(boxed: Any, mesh: Mesh) -> Any:
-    """Returns the shardings of a tree of (abstract) parameters that carry logical axis names."""
+    """Returns the shardings of a tree of (abstract) parameters that carry logical axis names.
+
+    Raises:
+      ValueError: a parameter names no axes, or one that no rule knows: it would be left whole in silence.
+    """
+    known = {*(name for name, _ in RULES), *UNSHARED}
+    leaves = jax.tree.leaves_with_path(boxed, is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata))
+    for path, leaf in leaves:
+        names = getattr(leaf, "names", None)
+        if names is None or not known.issuperset(names):
+            raise ValueError(
+                f"no rule says where parameter {jax.tree_util.keystr(path, simple=True, separator='/')} "
+                f"is to lie: its axes are {names}, and sharding.RULES and UNSHARED know "
+                f"{', '.join(sorted(known))}"
+            )
     with rules():
         return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh)
 

@@ -21,6 +21,7 @@ from jax.sharding import Mesh
 
 from bert_jax import layerwise, sharding
 from bert_jax import optimizer as optimizer_lib
+from bert_jax.models import vocabulary
 from bert_jax.models.model import Model
 
 Batch = Mapping[str, jax.Array]
@@ -67,6 +68,7 @@ class Setup:
       l2_start: lambda of the penalty lambda * sum((w - w0)^2) / 2 over the weights that were given.
       mixout: probability that such a weight is the given one in a step.
       clip: the norm to which the optimizer scales a larger gradient, for the log; 0 where it scales none.
+      vocabulary_parts: above 1 no (B, M, V) logits are made, but one part of the vocabulary's at a time.
     """
 
     model: Model
@@ -84,6 +86,7 @@ class Setup:
     l2_start: float = 0.0
     mixout: float = 0.0
     clip: float = 0.0
+    vocabulary_parts: int = 1
 
     @property
     def keeps_start(self) -> bool:
@@ -240,7 +243,8 @@ def make_eval_step(
         params: Any, batch: Batch, teacher_params: Any
     ) -> tuple[Sums, dict[str, jax.Array], dict[str, jax.Array]]:
         # Always the same draws, so that two evaluations of the same parameters are equal.
-        outputs = _apply(setup.model, params, batch, rngs={"sample": jax.random.key(0, impl=setup.prng)})
+        streams = {"sample": jax.random.key(0, impl=setup.prng)}
+        outputs = _apply(setup, params, batch, False, streams)
         outputs |= _taught(setup, teacher_params, batch)
         metrics: Sums = {}
         for objective in setup.objectives:
@@ -258,9 +262,8 @@ def _guesses(setup: Setup, batch: Batch, outputs: Mapping[str, jax.Array]) -> di
     found = {}
     for name in (objective.name for objective in setup.objectives):
         if f"{name}_positions" in batch and f"{name}_logits" in outputs:
-            logits = outputs[f"{name}_logits"]
-            found[f"{name}_guesses"] = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-            found[f"{name}_shares"] = jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))
+            guesses, shares = vocabulary.best(outputs[f"{name}_logits"])
+            found |= {f"{name}_guesses": guesses, f"{name}_shares": shares}
     return found
 
 
@@ -310,7 +313,11 @@ def _compiled(setup: Setup, function: Callable[..., Any], donate: bool) -> Calla
         with jax.set_mesh(setup.mesh):
             return jitted(args[0])(*args, setup.teacher_params)
 
-    run.lower = lambda *args: jitted(args[0]).lower(*args, setup.teacher_params)  # type: ignore[attr-defined]
+    def lower(*args: Any) -> Any:
+        with jax.set_mesh(setup.mesh):
+            return jitted(args[0]).lower(*args, setup.teacher_params)
+
+    run.lower = lower  # type: ignore[attr-defined]
     return run
 
 
@@ -322,12 +329,13 @@ def _flat(batch: Batch) -> dict[str, jax.Array]:
     return {name: x.reshape(-1, *x.shape[2:]) if x.shape == tokens.shape else x for name, x in batch.items()}
 
 
-def _apply(model: Model, params: Any, batch: Batch, *args: Any, **rngs: Any) -> dict[str, jax.Array]:
+def _apply(setup: Setup, params: Any, batch: Batch, train: bool, streams: Any) -> dict[str, Any]:
     """Returns the model's outputs; of C choices an example, (B, C, S), each is a row with one logit.
 
     Then `logits` is (B, C).
     """
-    outputs = dict(model.apply({"params": params}, _flat(batch), *args, **rngs))
+    row = _flat(batch)
+    outputs = setup.model.apply({"params": params}, row, train, setup.vocabulary_parts, rngs=streams)
     if batch["tokens"].ndim == 3 and "logits" in outputs:
         outputs["logits"] = outputs["logits"].reshape(batch["tokens"].shape[:2])
     return outputs
@@ -363,7 +371,7 @@ def _gradients(
         # Modules fold their own names into a key, so the streams differ where they are drawn from.
         streams = {"dropout": key, "sample": key}
         params = setup.layers.join(_mixed(setup, trained, start, key), kept)
-        outputs = _apply(setup.model, params, part, True, rngs=streams)
+        outputs = _apply(setup, params, part, True, streams)
         outputs |= _taught(setup, teacher_params, part)
         total, sums = _penalty(setup, trained, start) / setup.accumulation, {}
         for objective in setup.objectives:

@@ -3,6 +3,7 @@
 python devices_worker.py DEVICES PROCESSES PROCESS PORT OUTPUT.npz 'JSON list of cases'
 """
 
+import dataclasses
 import json
 import sys
 import types
@@ -41,9 +42,9 @@ def batches() -> list[dict[str, np.ndarray]]:
 
 def make_setup(
     mesh: tuple[int, int, int] = (-1, 1, 1), accumulation: int = 1, dropout: float = 0.0, l2: float = 0.0,
-    **values: Any,
+    model: Any = None, objectives: tuple[Any, ...] = (), **values: Any,
 ) -> Any:  # fmt: skip
-    """Returns the set-up of a small model with masked tokens and sentence pairs."""
+    """Returns the set-up of a small model with masked tokens and sentence pairs, or of what is given."""
     from bert_jax import config, optimizer, sharding, step
     from bert_jax.models import spec as spec_lib
     from bert_jax.models.model import Model
@@ -63,16 +64,18 @@ def make_setup(
     c.update_from_flattened_dict(values)
     spec = spec_lib.from_config(c.model, vocab_size=VOCAB, mask_id=3, has_nsp=True)
     tokenizer = types.SimpleNamespace(vocab_size=VOCAB, special_ids=np.arange(5), mask_id=3)
-    objectives = (
-        MaskedLM(c.objective.mlm, tokenizer, LENGTH, np.arange(VOCAB)),
-        NextSentence(c.objective.nsp),
-    )
-    objectives[1].weight = 0.5
+    if not objectives:
+        objectives = (
+            MaskedLM(c.objective.mlm, tokenizer, LENGTH, np.arange(VOCAB)),
+            NextSentence(c.objective.nsp),
+        )
+        objectives[1].weight = 0.5
     made = sharding.make_mesh(c.mesh)
     sharding.check(c, made, spec, c.train.batch_size)
     return step.Setup(
-        Model(spec), objectives, optimizer.make(c.optimizer, 10), optimizer.schedule(c.optimizer, 10),
-        made, c.train.prng, accumulation, l2, clip=c.optimizer.clip,
+        model or Model(spec), objectives, optimizer.make(c.optimizer, 10),
+        optimizer.schedule(c.optimizer, 10), made, c.train.prng, accumulation, l2,
+        clip=c.optimizer.clip, vocabulary_parts=c.train.vocabulary_parts,
     )  # fmt: skip
 
 
@@ -80,7 +83,7 @@ def run(case: dict[str, Any]) -> dict[str, np.ndarray]:
     """Returns each step's metrics, the evaluation's, and the last parameters and first moments."""
     from bert_jax import sharding, step
 
-    setup = make_setup(**case)
+    setup = dataclasses.replace(make_setup(**case), outputs=("hidden",))
     data = batches()
     rows = sharding.local_rows(ROWS, setup.mesh)
     placed = [sharding.to_devices({k: v[rows] for k, v in b.items()}, ROWS, setup.mesh) for b in data]
@@ -93,8 +96,13 @@ def run(case: dict[str, Any]) -> dict[str, np.ndarray]:
         for name, value in step.means(step.add(None, sums)).items():
             out[f"step{number}/{name}"] = np.float64(value)
     if not case.get("dropout"):  # evaluation has none
-        for name, value in step.means(step.add(None, evaluate(state.params, placed[0])[0])).items():
+        sums, outputs, _ = evaluate(state.params, placed[0])
+        for name, value in step.means(step.add(None, sums)).items():
             out[f"eval/{name}"] = np.float64(value)
+        hidden = outputs["hidden"]
+        held = hidden.addressable_shards[0].data.shape[1]
+        if held * setup.mesh.shape["sequence"] != LENGTH:
+            raise RuntimeError(f"states are not shared over the positions: {hidden.sharding}")
     moved = jax.tree.map(lambda x, s: not x.sharding.is_equivalent_to(s, x.ndim), state, shardings)
     if any(jax.tree.leaves(moved)):
         raise RuntimeError(f"a step changed where the state lives, so the next one compiles again: {moved}")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax import adopt, sharding
+from bert_jax import config as config_lib
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.model import Model
 
@@ -55,9 +56,13 @@ def test_every_recipes_parameters_have_a_place_on_the_mesh(name):
         boxed = jax.eval_shape(Model(spec).init, jax.random.key(0), row)["params"]
         places = jax.tree.leaves(sharding.param_shardings(boxed, sharding.make_mesh(c.mesh)))
         assert len(places) == len(jax.tree.leaves(nn.unbox(boxed)))
-        # An axis whose name no rule knows would be left whole in silence.
-        known = {None, *(axis for axis, _ in sharding.RULES), *sharding.UNSHARED}
-        names = jax.tree.leaves(
-            nn.get_partition_spec(boxed), is_leaf=lambda x: isinstance(x, jax.sharding.PartitionSpec)
-        )
-        assert {axis for axes in names for axis in axes} <= known
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [(nn.LogicallyPartitioned(jnp.zeros(3), ("nowhere",)), r"\('nowhere',\)"), (jnp.zeros(3), "None")],
+)
+def test_a_parameter_without_a_rule_is_an_error(made, said):
+    boxed = {"layer": {"good": nn.LogicallyPartitioned(jnp.zeros(3), ("norm",)), "kernel": made}}
+    with pytest.raises(ValueError, match=rf"parameter layer/kernel is to lie: its axes are {said}"):
+        sharding.param_shardings(boxed, sharding.make_mesh(config_lib.default().mesh))

@@ -155,6 +155,17 @@ def test_bounds_are_told(key):
         ),
         ({"train__accumulation": 3}, ["train.batch_size = 32", "train.accumulation = 3"]),
         ({"train__steps": 0}, ["train.steps", "train.epochs"]),
+        ({"train__vocabulary_parts": 6}, ["train.vocabulary_parts = 6", "power of 2"]),
+        (
+            {"train__vocabulary_parts": 8, "objective__rtd__weight": 50.0},
+            ["train.vocabulary_parts = 8", "objective.rtd"],
+        ),
+        ({"train__vocabulary_parts": 8, **TEACHER}, ["train.vocabulary_parts = 8", "objective.distill"]),
+        (
+            {"train__vocabulary_parts": 8, "objective__mlm__weight": 0.0, "objective__nsp__weight": 1.0},
+            ["train.vocabulary_parts = 8", "no objective that predicts tokens"],
+        ),
+        ({**TASK, "train__vocabulary_parts": 8}, ["train.vocabulary_parts = 8", '"cola" makes none']),
         ({**TASK, "data__buckets": (32, 256)}, ["data.buckets = (32, 256)", "data.seq_len = 128"]),
         ({**TASK, "data__buckets": (2,)}, ["data.buckets = (2,)"]),
         ({"data__buckets": (32,)}, ["data.buckets"]),

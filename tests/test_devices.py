@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 WORKER = pathlib.Path(__file__).with_name("devices_worker.py")
+BLOCKS = {"model.attention_kernel": "blocks", "model.attention_block": 3}
 PLAIN, DROPPING = {"l2": 0.01}, {"l2": 0.01, "dropout": 0.2}
 
 
@@ -80,13 +81,24 @@ def test_accumulation_is_the_same(one_device: dict[str, dict[str, Any]]) -> None
     ("devices", "processes", "cases"),
     [
         pytest.param(
-            8, 1, [{"mesh": (2, 2, 2), "accumulation": 4, **PLAIN}, {"mesh": (8, 1, 1), **PLAIN}], id="8x1"
+            8,
+            1,
+            [
+                {"mesh": (2, 2, 2), "accumulation": 4, "train.vocabulary_parts": 8, **PLAIN},
+                {"mesh": (8, 1, 1), **PLAIN},
+                {"mesh": (2, 1, 2), "mesh.sequence": 2, **BLOCKS, **PLAIN},
+            ],
+            id="8x1",
         ),
         pytest.param(4, 2, [{"mesh": (2, 2, 2), **DROPPING}], id="4x2"),
         pytest.param(
             8,
             1,
-            [{"mesh": mesh, **DROPPING} for mesh in ((8, 1, 1), (2, 2, 2))],
+            [
+                *({"mesh": mesh, **DROPPING} for mesh in ((8, 1, 1), (2, 2, 2))),
+                {"mesh": (2, 1, 1), "mesh.sequence": 4, **DROPPING},
+                {"mesh": (1, 2, 1), "mesh.sequence": 4, **PLAIN},
+            ],
             id="8x1-dropping",
             marks=pytest.mark.slow,
         ),

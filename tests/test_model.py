@@ -170,6 +170,7 @@ def _scanned() -> Any:
         (False, "none"),
         (True, "full"),
         (True, "dots"),
+        pytest.param(True, "feed_forward", marks=pytest.mark.slow),
         pytest.param(False, "full", marks=pytest.mark.slow),
         pytest.param(False, "dots", marks=pytest.mark.slow),
     ],

@@ -164,3 +164,26 @@ def test_lamb_moves_a_weight_of_zeros() -> None:
     params = {"kernel": jnp.zeros((2, 2))}
     updates, _ = made.update({"kernel": jnp.ones((2, 2))}, made.init(params), params)
     np.testing.assert_allclose(updates["kernel"], -1.0, rtol=1e-3)
+
+
+def test_a_first_moment_of_bfloat16_takes_a_quarter_off_the_state() -> None:
+    rng = np.random.default_rng(0)
+    params = {"kernel": jnp.asarray(rng.normal(size=(64, 64)), jnp.float32)}
+
+    def after(steps: int, **values: Any) -> tuple[Any, Any]:
+        made = optimizer.make(_config(schedule="constant", clip=0.0, **values), steps)
+        state, moved, draw = made.init(params), params, np.random.default_rng(1)
+        update = jax.jit(made.update)
+        for _ in range(steps):
+            grads = {"kernel": jnp.asarray(draw.normal(size=(64, 64)), jnp.float32)}
+            updates, state = update(grads, state, moved)
+            moved = optax.apply_updates(moved, updates)
+        return moved["kernel"], next(part for part in state if hasattr(part, "mu"))
+
+    (plain, whole), (short, half) = after(5), after(5, moment_dtype="bfloat16")
+    assert (half.mu["kernel"].dtype, half.nu["kernel"].dtype) == (jnp.bfloat16, jnp.float32)
+    sizes = [sum(x["kernel"].nbytes for x in (part.mu, part.nu)) for part in (whole, half)]
+    assert sizes[1] == 0.75 * sizes[0]
+    # The moment is rounded to 8 bits in each step, the update but for that the same.
+    moved = np.abs(plain - params["kernel"])
+    assert 0 < np.abs(plain - short).max() < 0.02 * moved.max()

@@ -2,11 +2,13 @@
 
 import json
 
+import jax
 import pytest
 import small
 import tiny_models
 from test_bench import file
 
+from bert_jax import config as config_lib
 from bert_jax.planning import collectives, machines
 from bert_jax.planning import plan as planner
 
@@ -23,8 +25,19 @@ HLO = """HloModule jit_step
   ROOT %t = (s32[], f32[8,16]) tuple(%i, %r)
 }
 
+%few (p.1: (s32[], bf16[64])) -> pred[] {
+  %limit = s32[]{:T(128)} constant(3)
+  ROOT %lt = pred[]{:T(512)} compare(%i, %limit), direction=LT, metadata={op_name="while/cond/lt"}
+}
+
+%inner (p.2: (s32[], bf16[64])) -> (s32[], bf16[64]) {
+  %q = (bf16[64]{0:T(8,128)(2,1)}, f32[8]{0}) all-reduce(%g, %h), replica_groups={{0,1}}, to_apply=%add
+  ROOT %u = (s32[], bf16[64]) tuple(%i, %q)
+}
+
 ENTRY %main (a: f32[8,16], b: bf16[32]) -> f32[8,16] {
   %w = (s32[], f32[8,16]) while(%init), body=%body, backend_config={"known_trip_count":{"n":"12"}}
+  %v = (s32[], bf16[64]{0}) while(%init.1), condition=%few, body=%inner, metadata={op_name="while"}
   %c = (bf16[32]{0}, bf16[128]{0}) all-gather-start(%b), replica_groups={{0,1,2,3}}, dimensions={0}
   %d = bf16[128]{0} all-gather-done(%c)
   %m = f32[2]{0} all-reduce(%h), replica_groups=mesh['data'=2,'fsdp'=4,'tensor'=1] {'data','fsdp'}
@@ -37,8 +50,8 @@ ENTRY %main (a: f32[8,16], b: bf16[32]) -> f32[8,16] {
 def test_collectives_count_as_often_as_their_loop_runs():
     found = collectives.of(HLO, 8)
     assert found["all-reduce"] == {
-        "count": 13,
-        "bytes": pytest.approx(12 * 512 * 2 * 3 / 4 + 8 * 2 * 7 / 8),
+        "count": 16,
+        "bytes": pytest.approx(12 * 512 * 2 * 3 / 4 + 3 * (128 + 32) * 2 * 1 / 2 + 8 * 2 * 7 / 8),
     }
     assert found["all-gather"] == {"count": 1, "bytes": pytest.approx(256 * 3 / 4)}
     assert found["reduce-scatter"] == {"count": 1, "bytes": pytest.approx(16 * 2 * 1 / 2)}
@@ -67,6 +80,30 @@ def test_what_does_not_fit_is_told_as_far_as_the_compiler_tells(message, found):
     assert planner._without_room(message, 100) == found
 
 
+@pytest.mark.parametrize("start", [1, 4, 500])
+@pytest.mark.parametrize(("limit", "largest"), [(1000.0, 102), (139.0, 0), (140.0, 1), (50_000.0, 1024)])
+def test_the_largest_batch_is_found_in_few_compilations(start, limit, largest):
+    """A memory that grows by a little less than the batch, on what no batch changes; 8 rows a unit."""
+    tried = []
+
+    class Made(planner.Planner):
+        def __init__(self):
+            self._config, self._devices = config_lib.default(), jax.devices()[:1]
+            self._config.train.update({"batch_size": 8 * start, "accumulation": 8})
+
+        def plan(self, train__batch_size):
+            units, over = divmod(train__batch_size, 8)
+            assert not over
+            tried.append(units)
+            total = 130.0 + 10 * units + 4 * (units**0.9 - units)
+            memory = {"parameters": 40, "optimizer": 60, "total": total}
+            return {"fits": total <= limit, "phases": [{"hbm_bytes": memory, "hbm_limit": limit}]}
+
+    size, found = Made().largest_batch(most=8 * 1024)
+    assert (size, found["fits"]) == (8 * largest, largest > 0)
+    assert len(tried) == len(set(tried)) <= 6
+
+
 def plan(folder, config, *arguments):
     done = tiny_models.run(folder, "plan", f"--config={file(folder, config)}", *arguments)
     return done, json.loads(done.stdout) if done.returncode == 0 else done.stderr.decode()
@@ -78,7 +115,7 @@ def test_a_plan_of_eight_devices(tmp_path):
     assert done.returncode == 0, copies
     (phase,) = copies["phases"]
     memory = phase["hbm_bytes"]
-    assert copies["fits"] and copies["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1}
+    assert copies["fits"] and copies["mesh"] == {"data": 8, "fsdp": 1, "tensor": 1, "sequence": 1}
     assert memory["parameters"] == 4 * copies["parameters"]
     assert memory["optimizer"] == pytest.approx(2 * memory["parameters"], rel=1e-3)
     kinds = ("parameters", "optimizer", "batch", "temporaries", "code")

@@ -206,7 +206,7 @@ def test_l2_adds_lambda_times_the_weight_and_dropout_follows_the_step() -> None:
 def test_mesh_that_does_not_fit_is_refused() -> None:
     c = config.default()
     c.mesh.tensor = 2
-    with pytest.raises(ValueError, match=r"mesh\.tensor = 2 do not make up the 1 devices"):
+    with pytest.raises(ValueError, match=r"mesh\.tensor = 2, mesh\.sequence = 1 do not make up the 1 "):
         sharding.make_mesh(c.mesh)
     c.mesh.tensor, c.mesh.data = 1, 3
     with pytest.raises(ValueError, match=r"mesh\.data = 3"):
@@ -226,14 +226,16 @@ def test_mesh_that_does_not_fit_is_refused() -> None:
         ({"model.embedding_size": 33}, r"model\.embedding_size = 33 .* mesh\.fsdp = 2"),
         ({"model.generator_fraction": 0.5}, r"heads of the generator .* = 4 .* mesh\.tensor = 8"),
         ({"model.heads": 4}, r"model\.heads = 4 .* mesh\.tensor = 8"),
+        ({"data.seq_len": 128}, r"a row's length = 128 .* mesh\.sequence = 3"),
+        ({"train.vocabulary_parts": 32}, r"padded vocabulary = 128 .* mesh\.tensor \* train\.v.* = 256"),
         ({"model.feed_forward_size": 12}, r"model\.feed_forward_size = 12 .* mesh\.tensor = 8"),
     ],
 )
 def test_sizes_that_do_not_divide_are_refused(values: dict[str, int], message: str) -> None:
     c = config.default()
     c.model.update({"hidden_size": 64, "heads": 8, "feed_forward_size": 64})
-    mesh = types.SimpleNamespace(shape={"data": 2, "fsdp": 2, "tensor": 8})
-    c.train.batch_size = 8
+    mesh = types.SimpleNamespace(shape={"data": 2, "fsdp": 2, "tensor": 8, "sequence": 3})
+    c.train.batch_size, c.data.seq_len = 8, 126
 
     def check() -> None:
         spec = spec_lib.from_config(c.model, vocab_size=128, mask_id=4, has_rtd=True, has_generator=True)
@@ -244,6 +246,25 @@ def test_sizes_that_do_not_divide_are_refused(values: dict[str, int], message: s
     c.update_from_flattened_dict(values)
     with pytest.raises(ValueError, match=message):
         check()
+
+
+def test_only_the_first_axis_goes_from_slice_to_slice() -> None:
+    devices = [
+        types.SimpleNamespace(id=i, slice_index=i % 2, platform="cpu", device_kind="cpu", process_index=0)
+        for i in range(16)
+    ]
+    laid = sharding.over_slices((4, 2, 2, 1), 2, devices)
+    slices = np.vectorize(lambda device: device.slice_index)(laid)
+    np.testing.assert_array_equal(slices, np.array([0, 0, 1, 1])[:, None, None, None] + np.zeros_like(slices))
+    assert sorted(device.id for device in laid.flat) == list(range(16))
+    with pytest.raises(ValueError, match=r"mesh\.slices = 4, and the devices that there are make up 2"):
+        sharding.over_slices((4, 2, 2, 1), 4, devices)
+    with pytest.raises(ValueError, match=r"mesh\.data = 1 is not a multiple of mesh\.slices = 2"):
+        sharding.over_slices((1, 2, 8, 1), 2, devices)
+    c = config.default()
+    c.mesh.slices = 2
+    with pytest.raises(ValueError, match=r"mesh\.slices = 2, and the devices that there are make up 1"):
+        sharding.make_mesh(c.mesh)
 
 
 def test_rows_of_one_process() -> None:

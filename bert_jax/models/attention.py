@@ -3,11 +3,15 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
-from bert_jax.models import blocks, positions
+from bert_jax.models import blocks, positions, sequence, splash
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.masks import attention_weights, masked_softmax
 from bert_jax.models.spec import ModelSpec, dense_init
+
+# Names by which recomputation can leave arrays out; each is as large as (B, S, D).
+KEPT = ("query", "key", "value", "mixture")
 
 
 class _Projection(nn.Module):
@@ -42,6 +46,21 @@ class _Projection(nn.Module):
         return y + bias.astype(spec.dtype)[(None,) * 2]
 
 
+def by_cudnn(
+    query: jax.Array, key: jax.Array, value: jax.Array, visible: jax.Array, implementation: str = "cudnn"
+) -> jax.Array:
+    """Returns the (B, M, H, K) mixture by the fused kernel of NVIDIA's cuDNN; zeros where no key is visible.
+
+    Args:
+      query: (B, M, H, K) bfloat16.
+      key, value: (B, S, H, K).
+      visible: (B, 1, M, S) bool.
+      implementation: "xla" computes it anywhere, for tests.
+    """
+    mixed = jax.nn.dot_product_attention(query, key, value, mask=visible, implementation=implementation)
+    return jnp.where(jnp.any(visible, axis=-1)[:, 0, :, None, None], mixed, 0)
+
+
 class Attention(nn.Module):
     """Multi-head attention from a query stream to a key/value stream.
 
@@ -55,7 +74,7 @@ class Attention(nn.Module):
         self,
         query_input: jax.Array,
         key_input: jax.Array,
-        visible: jax.Array | blocks.Rows,
+        visible: jax.Array | blocks.Rows | splash.Tiles,
         rotary: tuple[jax.Array, jax.Array] | None,
         train: bool,
         query_rotary: tuple[jax.Array, jax.Array] | None = None,
@@ -65,33 +84,41 @@ class Attention(nn.Module):
         Args:
           query_input: (B, M, D); M is S, or less where T-TA is asked for a part of a row.
           key_input: (B, S, D).
-          visible: (B, 1, M, S) bool, or what tells it of some rows at a time.
+          visible: (B, 1, M, S) bool, or what tells it of some rows at a time, or TPU's kernel.
           rotary: the table of all S positions, where the model rotates.
           train: with dropout.
           query_rotary: the table of the M positions; None where they are all.
         """
         spec = self.spec
-        value = _Projection(spec, name="value")(key_input)
+        value = checkpoint_name(_Projection(spec, name="value")(key_input), "value")
         if spec.attention == "dot":
             query = _Projection(spec, name="query")(query_input)
             key = _Projection(spec, name="key")(key_input)
             if rotary is not None:
                 query = positions.rotate(query, query_rotary or rotary, spec.rope_layout)
                 key = positions.rotate(key, rotary, spec.rope_layout)
-            key, value = self._with_earlier(key, value)
+            query, key = checkpoint_name(query, "query"), checkpoint_name(key, "key")
+            key, value = self._with_earlier(sequence.gathered(key), sequence.gathered(value))
             if isinstance(visible, blocks.Rows):
                 drop = self.make_rng("dropout") if train and spec.attention_dropout else None
                 mixed = blocks.attend(
                     query, key, value, visible, drop, spec.attention_block, spec.attention_dropout
                 )
-                return _Projection(spec, out=True, name="out")(mixed)
+                return self._out(mixed)
+            if isinstance(visible, splash.Tiles):
+                return self._out(splash.attend(query, key, value, visible.mask))
+            if spec.attention_kernel == "cudnn" and not self.is_initializing():
+                return self._out(by_cudnn(query, key, value, visible))
             weights = attention_weights(query, key, visible)
         else:
             weights = self._of_places(visible)
         self.sow("attention", "weights", weights)
         weights = Dropout(spec.attention_dropout, name="dropout")(weights.astype(spec.dtype), train)
-        mixed = jnp.einsum("BHST,BTHK->BSHK", weights, value)
-        return _Projection(spec, out=True, name="out")(mixed)
+        return self._out(jnp.einsum("BHST,BTHK->BSHK", weights, value))
+
+    def _out(self, mixed: jax.Array) -> jax.Array:
+        """Returns (B, M, D) from the (B, M, H, K) mixture of values."""
+        return _Projection(self.spec, out=True, name="out")(checkpoint_name(mixed, "mixture"))
 
     def _with_earlier(self, key: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns keys and values behind those of earlier calls, where the collection "cache" keeps them.
@@ -126,7 +153,7 @@ class Attention(nn.Module):
         spec = self.spec
         logits = self.param(
             "logits",
-            nn.with_logical_partitioning(nn.initializers.normal(1.0), ("heads", "positions", "sequence")),
+            nn.with_logical_partitioning(nn.initializers.normal(1.0), ("heads", "positions", "keys")),
             (spec.heads, spec.max_positions, spec.max_positions),
         )
         if spec.attention == "fixed_random":

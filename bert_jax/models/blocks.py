@@ -12,6 +12,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from bert_jax.models import sequence
 from bert_jax.models.dropout import dropped
 from bert_jax.models.masks import Mask, attention_weights, seen_by
 
@@ -42,7 +43,6 @@ class Rows:
         return visible
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def attend(
     query: jax.Array,
     key: jax.Array,
@@ -54,6 +54,8 @@ def attend(
 ) -> jax.Array:
     """Returns softmax(query key^T / sqrt(K)) value over the visible keys, (B, S, H, K).
 
+    Where devices share the positions, each has a block of its own at any time.
+
     Args:
       query, key, value: (B, S, H, K).
       rows: who sees whom.
@@ -61,13 +63,38 @@ def attend(
       block: queries that are computed at once.
       rate: dropout of the weights.
     """
+    length, shares = query.shape[1], sequence.shares()
+    if shares == 1 or length % shares:
+        return _attend(query, key, value, rows, random, jnp.array(0), block, rate)
+    size = length // shares
+    # Whole blocks, so that none has the number, and the bits, of another.
+    block = next(count for count in range(min(block, size), 0, -1) if size % count == 0)
+    parts = query.reshape(len(query), shares, size, *query.shape[2:])
+    of_share = jax.vmap(
+        lambda queries, first: _attend(queries, key, value, rows, random, first, block, rate), (1, 0), 1
+    )
+    return of_share(parts, jnp.arange(shares) * size).reshape(query.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def _attend(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    rows: Rows,
+    random: jax.Array | None,
+    first: jax.Array,
+    block: int,
+    rate: float,
+) -> jax.Array:
+    """As `attend`, of (B, M, H, K) queries that stand from place `first` on, a multiple of the block."""
 
     def one(carry: None, part: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
         return carry, _of_block(part[0], key, value, rows, random, part[1], block, rate)
 
     block = min(block, query.shape[1])
     parts = _parts(query, block)
-    _, mixed = jax.lax.scan(one, None, (parts, jnp.arange(len(parts))))
+    _, mixed = jax.lax.scan(one, None, (parts, first // block + jnp.arange(len(parts))))
     return _whole(mixed, query.shape[1])
 
 
@@ -94,15 +121,17 @@ def _forward(
     value: jax.Array,
     rows: Rows,
     random: jax.Array | None,
+    first: jax.Array,
     block: int,
     rate: float,
 ) -> tuple[jax.Array, Any]:
-    return attend(query, key, value, rows, random, block, rate), (query, key, value, rows, random)
+    kept = (query, key, value, rows, random, first)
+    return _attend(query, key, value, rows, random, first, block, rate), kept
 
 
 # Written out, since `jax.checkpoint` under the loop over layers keeps each block's mask, S^2 in all.
 def _backward(block: int, rate: float, kept: Any, gradient: jax.Array) -> tuple[Any, ...]:
-    query, key, value, rows, random = kept
+    query, key, value, rows, random, first = kept
     block = min(block, query.shape[1])
     parts, gradients = _parts(query, block), _parts(gradient, block)
 
@@ -118,12 +147,13 @@ def _backward(block: int, rate: float, kept: Any, gradient: jax.Array) -> tuple[
 
     # Many small parts are added up: in float32, whatever the parts are.
     zeros = jnp.zeros(key.shape, jnp.float32), jnp.zeros(value.shape, jnp.float32)
-    (of_key, of_value), of_query = jax.lax.scan(one, zeros, (parts, gradients, jnp.arange(len(parts))))
+    numbers = first // block + jnp.arange(len(parts))
+    (of_key, of_value), of_query = jax.lax.scan(one, zeros, (parts, gradients, numbers))
     of_key, of_value = of_key.astype(key.dtype), of_value.astype(value.dtype)
-    return _whole(of_query, query.shape[1]), of_key, of_value, None, None
+    return _whole(of_query, query.shape[1]), of_key, of_value, None, None, None
 
 
-attend.defvjp(_forward, _backward)
+_attend.defvjp(_forward, _backward)
 
 
 def _parts(x: jax.Array, block: int) -> jax.Array:

@@ -11,25 +11,29 @@ import functools
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
-from bert_jax.models import masks
+from bert_jax.models import masks, sequence
 from bert_jax.models import positions as position_lib
 from bert_jax.models import spec as spec_lib
-from bert_jax.models.attention import Attention
+from bert_jax.models.attention import KEPT, Attention
 from bert_jax.models.blocks import Rows
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.masks import Mask
 from bert_jax.models.spec import ModelSpec, activation, dense_init, layer_norm
+from bert_jax.models.splash import Tiles
 
+# What the backward pass of a layer finds, beside the layer's input; the rest it computes again.
 _REMAT_POLICIES = {
     "full": None,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "feed_forward": jax.checkpoint_policies.save_only_these_names(*KEPT, "sum"),
 }
 
 # What the layers share: the visible pairs and the rotary tables (of keys, and of queries where these are
 # only a part of the row) of global layers, and of local ones.
 Rotary = tuple[jax.Array, jax.Array] | None
-View = tuple[jax.Array | Rows, Rotary, Rotary]
+View = tuple[jax.Array | Rows | Tiles, Rotary, Rotary]
 Views = tuple[View, View | None]
 
 
@@ -66,13 +70,14 @@ class Layer(nn.Module):
         keys = query if memory is None else memory
         attend = Attention(spec, name="attention")
         mixed = attend(query, keys, visible, rotary, self.train, query_rotary)
-        x = x + dropout(name="attention_dropout")(mixed, self.train)
+        x = checkpoint_name(x + dropout(name="attention_dropout")(mixed, self.train), "sum")
         x = x if pre else norm1(x)
 
         hidden = self._feed_forward(norm2(x) if pre else x)
         x = x + dropout(name="feed_forward_dropout")(hidden, self.train)
-        x = x if pre else norm2(x)
-        return nn.with_logical_constraint(x, ("batch", "sequence", "activation")), None
+        # Before the norm, whose gradient asks for it; without one it is the next layer's input, kept anyway.
+        x = x if pre else norm2(checkpoint_name(x, "sum"))
+        return sequence.own(x), None
 
     def _feed_forward(self, x: jax.Array) -> jax.Array:
         """Returns (B, S, D) from (B, S, D); gated as GeGLU (Shazeer 2020, equation 6) if the spec says so."""
@@ -181,8 +186,12 @@ class Encoder(nn.Module):
         """
         embedded = self._entered(embedded, train)
         stream, memory = (embedded, None) if query is None else (self._entered(query, train), embedded)
-        in_blocks = spec_lib.in_blocks(self.spec, positions.shape[1]) and asked is None
-        views = self._views(mask, positions, in_blocks)
+        kernel = spec_lib.kernel(self.spec, positions.shape[1])
+        if asked is not None:
+            kernel = "dense"
+        elif kernel == "splash" and self.is_initializing():  # a single row, which devices cannot share
+            kernel = "blocks"
+        views = self._views(mask, positions, kernel)
         if asked is not None:
             if query is None or self.spec.attention != "dot":
                 raise ValueError(
@@ -221,7 +230,7 @@ class Encoder(nn.Module):
 
     def _entered(self, embedded: jax.Array, train: bool) -> jax.Array:
         """Returns (B, S, E) embeddings as the layers take them: with dropout, and of their width D."""
-        return self.widened(self.embedding_dropout(embedded, train))
+        return sequence.own(self.widened(self.embedding_dropout(embedded, train)))
 
     def widened(self, embedded: jax.Array) -> jax.Array:
         """Returns (B, S, D) from (B, S, E) embeddings; the same where D is E."""
@@ -229,11 +238,14 @@ class Encoder(nn.Module):
             return embedded
         return self.embedding_projection(embedded)
 
-    def _views(self, mask: Mask, positions: jax.Array, in_blocks: bool) -> Views:
+    def _views(self, mask: Mask, positions: jax.Array, kernel: str) -> Views:
         spec = self.spec
 
         def view(reach: int, theta: float) -> View:
-            if in_blocks:  # with both kinds of layers the reach is a number, which can be chosen between
+            if kernel == "splash":
+                seen = Tiles(mask)
+            elif kernel == "blocks":
+                # With both kinds of layers the reach is a number, which can be chosen between.
                 seen = Rows(mask, jnp.asarray(reach, jnp.int32) if spec.local_window else None)
             else:
                 # An export's length may be a symbol, which is compared with itself only.

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.spec import ModelSpec, activation, dense, dense_init, layer_norm
+from bert_jax.models.vocabulary import Unmade
 
 # Logit of a padded row of the vocabulary: its probability is exactly 0 in float32.
 _NEVER = -1e9
@@ -20,31 +21,34 @@ class TokenHead(nn.Module):
     spec: ModelSpec
 
     @nn.compact
-    def __call__(self, hidden: jax.Array, word: jax.Array) -> jax.Array:
+    def __call__(self, hidden: jax.Array, word: jax.Array, parts: int = 1) -> jax.Array | Unmade:
         """Returns (B, M, V) float32 logits, V padded, padded ones at -1e9.
 
         Args:
           hidden: (B, M, D), the positions that are predicted.
           word: (V, E), the word table.
+          parts: above 1 the logits are left unmade, to be made in so many parts.
         """
         spec = self.spec
         if spec.mlm_head == "plain":
             shape = (hidden.shape[-1], word.shape[0])
-            kernel = self.param("kernel", dense_init(spec, "embed", "vocab"), shape)
-            logits = jnp.einsum(
-                "BMD,DV->BMV", hidden, kernel.astype(spec.dtype), preferred_element_type=jnp.float32
-            )
+            x = hidden
+            table = self.param("kernel", dense_init(spec, "embed", "vocab"), shape).T
             bias = jnp.zeros(spec.padded_vocab_size)
         else:
             to_table = dense(spec, spec.embedded_size, ("embed", "embed_out"), "dense", spec.bias)
             x = layer_norm(spec, "norm")(activation(spec)(to_table(hidden)))
-            logits = jnp.einsum("BME,VE->BMV", x, word.astype(spec.dtype), preferred_element_type=jnp.float32)
+            table = word
             bias = self.param(
                 "bias",
                 nn.with_logical_partitioning(nn.initializers.zeros, ("vocab",)),
                 (spec.padded_vocab_size,),
             )
         bias = jnp.where(jnp.arange(spec.padded_vocab_size) < spec.vocab_size, bias, _NEVER)
+        table = table.astype(spec.dtype)
+        if parts > 1:
+            return Unmade(x, table, bias, parts)
+        logits = jnp.einsum("BME,VE->BMV", x, table, preferred_element_type=jnp.float32)
         return logits + bias[None, None, :]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models import crf
+from bert_jax.models import crf, sequence, vocabulary
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.encoder import Encoder, mask_of
 from bert_jax.models.heads import (
@@ -120,9 +121,9 @@ class Model(nn.Module):
             batch["tokens"], batch["positions"], batch["type_ids"], visible, nearby
         )
 
-    def token_logits(self, hidden: jax.Array) -> jax.Array:
-        """Returns (B, M, V) float32 logits of (B, M, D) hidden states."""
-        return self.token_head(hidden, self.encoder.word)
+    def token_logits(self, hidden: jax.Array, parts: int = 1) -> jax.Array | vocabulary.Unmade:
+        """Returns (B, M, V) float32 logits of (B, M, D) hidden states; above 1 `parts` leaves them unmade."""
+        return self.token_head(hidden, self.encoder.word, parts)
 
     def pooled(self, hidden: jax.Array, segment_ids: jax.Array | None = None) -> jax.Array:
         """Returns the (B, D) pooled vector of (B, S, D) hidden states.
@@ -137,13 +138,21 @@ class Model(nn.Module):
             return self.pooler(self.pooling(hidden, segment_ids))
         return self.pooler(pooled_state(self.spec, hidden, segment_ids))
 
-    def __call__(self, batch: Mapping[str, jax.Array], train: bool = False) -> dict[str, jax.Array]:
+    def __call__(
+        self, batch: Mapping[str, jax.Array], train: bool = False, vocabulary_parts: int = 1
+    ) -> dict[str, Any]:
         """Returns what each head says of a batch.
 
         Token logits are made only where `mlm_positions`, or alike for T-TA, left-to-right and prefix
         models, (B, M), ask for them, and at every position for a batch that has none. With a generator
         the batch is masked text with `mlm_positions`, `_labels` and `_weights`, and needs the random
         stream "sample".
+
+        Args:
+          batch: as in `hidden`.
+          train: with dropout.
+          vocabulary_parts: above 1 token logits are `vocabulary.Unmade`, for whoever needs only what can be
+            said of them part by part; a generator, which draws from them, makes them all the same.
 
         Returns:
           `hidden` (B, S, D); `mlm_logits`, `tta_logits`, `causal_logits` or `prefix_logits` (B, M, V)
@@ -156,7 +165,7 @@ class Model(nn.Module):
         spec = self.spec
         batch, outputs = _filled(batch), {}
         if spec.has_spelling:
-            return self._spelled(batch, train)
+            return self._spelled(batch, train, vocabulary_parts)
         if spec.has_generator:
             batch, outputs = self._replaced(batch, train)
         hidden = self.hidden(batch, train)
@@ -164,8 +173,8 @@ class Model(nn.Module):
         if spec.has_mlm:
             name = "tta" if spec.kind == "tta" else {"full": "mlm"}.get(spec.mask, spec.mask)
             where = batch.get(f"{name}_positions")
-            chosen = hidden if where is None else _at(hidden, where)
-            outputs[f"{name}_logits"] = self.token_logits(chosen)
+            chosen = hidden if where is None else sequence.own(_at(hidden, where))
+            outputs[f"{name}_logits"] = self.token_logits(chosen, vocabulary_parts)
         if spec.has_rtd:
             outputs["rtd_logits"] = self.rtd_head(hidden)
         pooled = self.pooled(hidden, batch["segment_ids"]) if spec.pools else None
@@ -184,7 +193,7 @@ class Model(nn.Module):
                 outputs["span_logits"] = self.span_head(states).astype(jnp.float32)
         return outputs
 
-    def _spelled(self, batch: Mapping[str, jax.Array], train: bool) -> dict[str, jax.Array]:
+    def _spelled(self, batch: Mapping[str, jax.Array], train: bool, parts: int) -> dict[str, Any]:
         """Returns what Soft-Masked BERT says of each token (Zhang et al. 2020, section 3).
 
         The token head reads the last states and the embeddings of the tokens, which so come through unmasked.
@@ -192,6 +201,7 @@ class Model(nn.Module):
         Args:
           batch: as in `hidden`.
           train: with dropout.
+          parts: of the vocabulary.
 
         Returns:
           `detection_logits` (B, S) float32, positive where a token is wrong; `correction_logits` (B, S, V)
@@ -204,8 +214,8 @@ class Model(nn.Module):
         masked = softly_masked(embedded, masks, nn.sigmoid(detection))
         mask = mask_of(self.spec, segments)
         hidden = self.encoder.contextualize(masked, None, mask, positions, train)
-        logits = self.token_logits(hidden + self.encoder.widened(embedded))
-        corrected = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        logits = self.token_logits(hidden + self.encoder.widened(embedded), parts)
+        corrected, _ = vocabulary.best(logits)
         return {"detection_logits": detection, "correction_logits": logits, "corrected": corrected}
 
     def _marked(self, hidden: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:

@@ -10,9 +10,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from bert_jax.kernels import BLOCKS_FROM, PLATFORMS
+
 FORMAT = 1  # version of model.json
-# Rows of this length and longer have their attention computed in blocks, where the spec leaves the choice.
-BLOCKS_FROM = 512
 VOCAB_MULTIPLE = 128  # tables are padded to whole TPU lanes, and so that a mesh axis divides them
 
 
@@ -43,7 +43,7 @@ class ModelSpec:
     local_rope_theta: float = 10_000.0
     mask: str = "full"
     attention: str = "dot"
-    attention_kernel: str = "auto"  # "dense" or "blocks": how it is computed, not what
+    attention_kernel: str = "auto"  # "dense", "blocks", "splash", "cudnn": how it is computed, not what
     attention_block: int = 128  # queries at once, of "blocks"
     norm: str = "post"
     first_norm: bool = True
@@ -142,11 +142,11 @@ def from_config(model: ConfigDict, *, vocab_size: int, mask_id: int, **heads: An
     return ModelSpec(vocab_size=size, mask_id=mask_id, dtype=jnp.dtype(model.dtype).type, **values, **heads)
 
 
-def in_blocks(spec: ModelSpec, seq_len: int) -> bool:
-    """Whether attention over rows of this length is computed for some queries at a time."""
+def kernel(spec: ModelSpec, seq_len: int) -> str:
+    """Returns how attention over rows of this length is computed: "dense", "blocks", "splash" or "cudnn"."""
     if spec.attention_kernel == "auto":
-        return spec.attention == "dot" and seq_len >= BLOCKS_FROM
-    return spec.attention_kernel == "blocks"
+        return "blocks" if spec.attention == "dot" and seq_len >= BLOCKS_FROM else "dense"
+    return spec.attention_kernel
 
 
 def dense_init(spec: ModelSpec, *axes: str) -> nn.initializers.Initializer:
@@ -190,6 +190,8 @@ def activation(spec: ModelSpec) -> Any:
 def to_json(spec: ModelSpec, label_names: tuple[str, ...] = ()) -> str:
     """Returns the spec, with the names of its labels, as indented JSON."""
     values = {**dataclasses.asdict(spec), "dtype": jnp.dtype(spec.dtype).name}
+    if spec.attention_kernel in PLATFORMS:  # of the device of the run, not of all that read the model
+        values["attention_kernel"] = "auto"
     return json.dumps({"format": FORMAT, "label_names": label_names, **values}, indent=2) + "\n"
 
 

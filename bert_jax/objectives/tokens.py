@@ -8,17 +8,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.models.vocabulary import Unmade
 
-def token_sums(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> dict[str, jax.Array]:
+
+def token_sums(logits: jax.Array | Unmade, labels: jax.Array, weights: jax.Array) -> dict[str, jax.Array]:
     """Returns the sums of -log p(label) and of right guesses over the weighted positions.
 
     A guess is right where the label's logit is above all others: a tie is no right guess.
 
     Args:
-      logits: (B, M, V) float32.
+      logits: (B, M, V) float32, or what they are to be made of part by part.
       labels: (B, M) int32.
       weights: (B, M) float32; 0 where there is no target.
     """
+    if isinstance(logits, Unmade):
+        losses, hits = logits.losses(labels)
+        return {"loss": jnp.sum(losses * weights), "accuracy": jnp.sum(hits * weights)}
     # Comparing with an index fuses into the reductions, forward and backward; a gather would
     # become a scatter into a (B, M, V) array in the backward pass.
     is_label = jnp.arange(logits.shape[-1])[None, None, :] == labels[..., None]

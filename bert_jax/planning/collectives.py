@@ -13,6 +13,9 @@ _COLLECTIVE = re.compile(rf"= (.+?) ({'|'.join(_KINDS)})(-start)?\(")
 _CALLS = re.compile(r"(?:body|calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'known_trip_count"?[:=]\s*\{\s*"?n"?\s*[:=]\s*"?(\d+)')
+# Where a compiler does not tell it: what the counter, from 0, is compared with.
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_LIMIT = re.compile(r"[su]32\[\](?:\{[^}]*\})? constant\((\d+)\)")
 _ARRAY = re.compile(r"(pred|[a-z]\w*?)(\d+)?\[([\d,]*)\]")
 # Groups of devices, in each of the forms that the compilers write: {{0,1},{2,3}}, [2,4]<=[8] (2 of 4), and
 # mesh['data'=4,'fsdp'=2] {'data'}.
@@ -40,9 +43,9 @@ def of(text: str, devices: int) -> dict[str, dict[str, float]]:
             inside = set(_CALLS.findall(line))
             for branches in _BRANCHES.findall(line):
                 inside |= {part.strip().lstrip("%") for part in branches.split(",")}
-            trips = _TRIPS.search(line)
+            trips = _trips(line, bodies)
             for called in inside:
-                run(called, number * (int(trips[1]) if trips and f"body=%{called}" in line else 1))
+                run(called, number * (trips if f"body=%{called}" in line else 1))
 
     run(entry, 1)
     found: dict[str, dict[str, float]] = {}
@@ -56,6 +59,16 @@ def of(text: str, devices: int) -> dict[str, dict[str, float]]:
             entry_of["count"] += number
             entry_of["bytes"] += number * moved
     return found
+
+
+def _trips(line: str, bodies: Mapping[str, list[str]]) -> int:
+    """Returns how often a loop runs, as its line or its condition tells; 1 where neither does."""
+    if match := _TRIPS.search(line):
+        return int(match[1])
+    condition = _CONDITION.search(line)
+    lines = bodies.get(condition[1], []) if condition else []
+    limits = [int(match[1]) for part in lines for match in _LIMIT.finditer(part)]
+    return limits[0] if len(limits) == 1 and any("direction=LT" in part for part in lines) else 1
 
 
 def _computations(text: str) -> tuple[Mapping[str, list[str]], str]:
@@ -75,10 +88,11 @@ def _computations(text: str) -> tuple[Mapping[str, list[str]], str]:
 
 
 def _moved(kind: str, result: str, line: str, devices: int) -> float:
-    # A start's result repeats its operand beside what comes out; the largest array is what counts then.
-    sizes = [_size(match) for match in _ARRAY.finditer(result)]
-    total = float(max(sizes, default=0) if f"{kind}-start(" in line else sum(sizes))
+    total = float(sum(_size(match) for match in _ARRAY.finditer(result)))
     k = _group_size(line, devices)
+    # A start's result repeats its operands beside what comes out, but for that of an all-reduce.
+    if f"{kind}-start(" in line and kind != "all-reduce":
+        total *= {"all-gather": k / (k + 1), "reduce-scatter": 1 / (k + 1)}.get(kind, 1 / 2)
     if kind == "reduce-scatter":
         total *= k  # what goes in
     if k <= 1:

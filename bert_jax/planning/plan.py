@@ -7,7 +7,7 @@ import pathlib
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
-from bert_jax import build, flops, sharding
+from bert_jax import build, config_rules, flops, sharding
 from bert_jax import config as config_lib
 from bert_jax import step as step_lib
 from bert_jax.config import ConfigError
@@ -70,7 +70,7 @@ class Planner:
         self._folder = tempfile.TemporaryDirectory()
         self._config = _with_made_text(config, pathlib.Path(self._folder.name))
         self._devices, self._chip = devices, chip
-        self.mesh = sharding.make_mesh(self._config.mesh, devices)
+        sharding.make_mesh(self._config.mesh, devices)  # refused before anything is compiled
 
     def __enter__(self) -> Planner:
         return self
@@ -86,13 +86,13 @@ class Planner:
             config[group][leaf] = value
             if key == "train__batch_size" and config.train.phases:
                 config.train.phases = tuple((phase[0], phase[1]) for phase in config.train.phases)
-        return build.build(config, None, mesh=self.mesh)
+        return build.build(config, None, mesh=sharding.make_mesh(config.mesh, self._devices))
 
     def compile(self, phase: build.Phase, run: build.Run) -> Compiled:
         """Compiles a phase's step."""
         size = phase.train.batch_size
         row = phase.train.batch(0, np.arange(1))
-        by_rows = sharding.by_rows(self.mesh)
+        by_rows = sharding.by_rows(phase.setup.mesh)
         batch = {
             name: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype, sharding=by_rows)
             for name, x in row.items()
@@ -128,13 +128,14 @@ class Planner:
     def plan(self, **changes: Any) -> dict[str, Any]:
         """Returns the plan of the config with some keys changed, in JSON values: of all, and each phase."""
         run = self.run(**changes)
+        mesh = run.setup.mesh
         phases = [self._of_phase(phase, run) for phase in run.phases]
         params = step_lib.abstract_state(run.setup, _sample(run), run.config.seed).params
         return {
             "fits": all(phase["fits"] for phase in phases),
             "devices": len(self._devices),
             "device": self._devices[0].device_kind,
-            "mesh": dict(zip(self.mesh.axis_names, self.mesh.devices.shape, strict=True)),
+            "mesh": dict(zip(mesh.axis_names, mesh.devices.shape, strict=True)),
             "parameters": sum(x.size for x in jax.tree.leaves(params)),
             "phases": phases,
         }
@@ -147,12 +148,12 @@ class Planner:
         parts = {name: 3 * x for name, x in flops.parts(spec, size, length, capacity).items()}
         work = sum(parts.values())
         moved = sum(kind["bytes"] for kind in found.collectives.values())
-        recomputed = {"none": 0.0, "dots": 0.0, "full": 1 / 3}[run.config.model.remat]
+        again = flops.recomputed(spec, size, length, capacity, phase.setup.vocabulary_parts)
         # All that the step keeps is written and read at least once, and the state read and written.
         state = found.memory["parameters"] + found.memory["optimizer"]
         touched = 2 * state + 2 * found.memory.get("temporaries", 0)
         times = {
-            "compute": work * (1 + recomputed) / count / self._chip.flops,
+            "compute": (work + sum(again.values())) / count / self._chip.flops,
             "memory": touched / self._chip.memory_bandwidth,
             "network": moved / self._chip.network_bandwidth,
         }
@@ -160,11 +161,13 @@ class Planner:
         return {
             "seq_len": length,
             "batch_size": size,
-            "rows_per_device": size / (self.mesh.shape["data"] * self.mesh.shape["fsdp"]),
+            "rows_per_device": size / sharding.rows(phase.setup.mesh),
             "fits": found.fits,
             "hbm_bytes": found.memory,
             "hbm_limit": self._chip.memory,
             "flops": parts,
+            "recomputed_flops": again,
+            "extra_flops": sum(again.values()) / work,
             "collectives": found.collectives,
             "seconds": times,
             "step_seconds": slowest,
@@ -174,50 +177,98 @@ class Planner:
         }
 
     def largest_batch(self, most: int = 1 << 16) -> tuple[int, dict[str, Any]]:
-        """Returns the largest batch size of which every phase fits, by doubling and halving, and its plan.
+        """Returns the largest batch size of which every phase fits, and its plan.
 
         It is a multiple of the rows that the mesh takes at once; 0, with the plan of the smallest, where not
-        even that fits.
+        even that fits. Memory is nearly linear in the batch, so that the sizes that were compiled tell about
+        where the largest must lie, and few are. The answer has been compiled, and so has one that does not
+        fit, at most 3% larger where they are many, unless the answer is the most that is asked for.
+
+        Args:
+          most: largest size that is tried.
         """
-        unit = self.mesh.shape["data"] * self.mesh.shape["fsdp"] * self._config.train.accumulation
-
-        def tried(size: int) -> dict[str, Any]:
-            plan = self.plan(train__batch_size=size)
-            logging.info("batch %d %s", size, "fits" if plan["fits"] else "does not fit")
-            return plan
-
-        low, good, high = 0, None, unit
-        while high <= most:
-            plan = tried(high)
-            if not plan["fits"]:
-                break
-            low, good, high = high, plan, 2 * high
-        if good is None:
-            return 0, plan
-        while high - low > max(unit, low // 16 // unit * unit):
-            middle = (low + high) // 2 // unit * unit
-            plan = tried(middle)
+        config = self._config
+        unit = sharding.rows(sharding.make_mesh(config.mesh, self._devices)) * config.train.accumulation
+        # In units: `low` fits, `high` does not.
+        low, high, good, smallest = 0, max(1, most // unit) + 1, None, {}
+        units = min(max(1, config.train.batch_size // unit), high - 1)
+        seen: dict[int, float] = {}  # units -> how much of the memory they take
+        while high - low > max(1, low // 32):
+            plan = self.plan(train__batch_size=units * unit)
+            logging.info("batch %d %s", units * unit, "fits" if plan["fits"] else "does not fit")
+            for phase in plan["phases"]:
+                needed, limit = phase["hbm_bytes"], phase["hbm_limit"]
+                # Nothing else is known to be held whatever the batch.
+                seen[0] = (needed["parameters"] + needed["optimizer"]) / limit
+                if "total" in needed:
+                    seen[units] = max(seen.get(units, 0), needed["total"] / limit)
             if plan["fits"]:
-                low, good = middle, plan
+                low, good = units, plan
             else:
-                high = middle
-        return low, good
+                high, smallest = units, plan
+            units = _next(seen, low, high)
+        return (low * unit, good) if good else (0, smallest)
 
     def mends(self) -> list[str]:
-        """Returns what would make the config fit, of what one can turn: tried, not guessed."""
-        found = []
-        for keys in ({"model__remat": "dots"}, {"model__remat": "full"}):
-            if self.plan(**keys)["fits"]:
-                found.append(", ".join(f"{k.replace('__', '.')}={v}" for k, v in keys.items()))
-                break
-        accumulation = self._config.train.accumulation
-        unit = self.mesh.shape["data"] * self.mesh.shape["fsdp"]
-        while self._config.train.batch_size % (2 * accumulation * unit) == 0:
-            accumulation *= 2
-            if self.plan(train__accumulation=accumulation)["fits"]:
-                found.append(f"train.accumulation={accumulation}")
-                break
+        """Returns what would make the config fit, of what one can turn: tried, not guessed.
+
+        The cheapest way to recompute, the vocabulary in parts, a batch in parts, parameters shared by the
+        fewest devices, each alone; and where none of them is enough, all at their utmost together.
+        """
+        config, found = self._config, []
+        ways = config_rules.CHOICES["model.remat"]
+        size, rows = config.train.batch_size, sharding.rows(sharding.make_mesh(config.mesh, self._devices))
+        halvings = [2**i * config.train.accumulation for i in range(1, 16)]
+        devices, width = len(self._devices) // config.mesh.tensor, config.model.hidden_size
+        shares = [2**i for i in range(1, 16) if config.mesh.fsdp < 2**i <= devices]
+        keys = {
+            "model.remat": ways[ways.index(config.model.remat) + 1 :],
+            "train.vocabulary_parts": (8,) if config.train.vocabulary_parts < 8 else (),
+            "train.accumulation": [n for n in halvings if size % (n * rows) == 0],
+            "mesh.fsdp": [n for n in shares if devices % n == 0 and width % n == 0],
+        }
+        for key, values in keys.items():
+            for value in values:
+                changes = {key: value}
+                if key == "mesh.fsdp" and config.mesh.data > 0:
+                    changes["mesh.data"] = -1
+                if self._fits_with(changes):
+                    found.append(_written(changes))
+                    break
+        if not found:
+            together = {"mesh.data": -1, **{key: values[-1] for key, values in keys.items() if values}}
+            if self._fits_with(together):
+                found.append(_written(together))
         return found
+
+    def _fits_with(self, changes: Mapping[str, Any]) -> bool:
+        """Returns whether a config with some keys changed can be had and fits."""
+        try:
+            fits = self.plan(**{key.replace(".", "__"): value for key, value in changes.items()})["fits"]
+        except ValueError as error:  # what is asked for does not go together, as sizes that a mesh divides
+            logging.info("%s cannot be tried: %s", changes, error)
+            return False
+        logging.info("%s %s", changes, "fits" if fits else "does not fit")
+        return fits
+
+
+def _written(changes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in changes.items())
+
+
+def _next(seen: Mapping[int, float], low: int, high: int) -> int:
+    """Returns the size to try next, between one that fits and one that does not.
+
+    Args:
+      seen: size -> how much of the memory it takes, where that is known.
+      low, high: the largest that fits and the smallest that does not; `high` may be untried.
+    """
+    found = min((low + high) // 2, 2 * low or high)
+    if 2 <= len(seen) <= 6:  # a straight line that leads nowhere gives way to halving
+        (a, of_a), (b, of_b) = sorted(seen.items(), key=lambda x: abs(x[1] - 1))[:2]
+        if (slope := (of_b - of_a) / (b - a)) > 0:
+            found = a + int((1 - of_a) // slope)
+    return min(max(found, low + 1), high - 1)
 
 
 def _without_room(message: str, state: int) -> dict[str, int]:
