@@ -20,6 +20,12 @@ prepare.csv and prepare.png.
 
     python -m bert_jax.bench --what=prepare --config=configs/base.py --workdir=runs/bench/prepare
 
+--what=curves measures the train step over B, S and L, one after the other, and its memory over S with each
+of --kernels, and writes --workdir's curves.csv and curves.png.
+
+    python -m bert_jax.bench --what=curves --config=configs/bench.py:small --workdir=runs/bench/curves \
+        --kernels=dense,blocks
+
 --what=finetune trains a task to its end with each of --seeds seeds, into --workdir, where a run that was
 cut short goes on: what is reached, and how fast.
 
@@ -46,7 +52,7 @@ from bert_jax import flags, paths
 
 _CONFIG = flags.define_config()
 _WHAT = absl_flags.DEFINE_enum(
-    "what", "train", ["train", "input", "prepare", "finetune", "scoring"], "What is measured."
+    "what", "train", ["train", "input", "prepare", "curves", "finetune", "scoring"], "What is measured."
 )
 _PEER = absl_flags.DEFINE_enum("peer", "none", ["none", "transformers"], "What to compare with.")
 _COMPILED = absl_flags.DEFINE_bool("compiled", False, "With --peer: both peers by torch.compile, too.")
@@ -54,9 +60,15 @@ _PEER_PYTHON = absl_flags.DEFINE_string(
     "peer_python", "", "Python that has torch and transformers; empty: that of .venv-parity."
 )
 _WORKDIR = absl_flags.DEFINE_string(
-    "workdir", "", "With --what=finetune: directory of the runs; with prepare: of the table."
+    "workdir", "", "With --what=finetune: directory of the runs; with prepare and curves: of the table."
 )
 _SIZES = absl_flags.DEFINE_list("sizes", ["1", "3", "10", "30"], "With --what=prepare: MB of text, rising.")
+_BATCH_SIZES = absl_flags.DEFINE_list("batch_sizes", ["4", "8", "16"], "With --what=curves: values of B.")
+_LENGTHS = absl_flags.DEFINE_list("lengths", ["64", "128", "256", "512"], "With --what=curves: values of S.")
+_LAYERS = absl_flags.DEFINE_list("layers", ["1", "2", "4"], "With --what=curves: values of L.")
+_KERNELS = absl_flags.DEFINE_list(
+    "kernels", ["dense", "blocks"], "With --what=curves: values of model.attention_kernel."
+)
 _SEEDS = absl_flags.DEFINE_integer("seeds", 3, "With --what=finetune: how many runs.", lower_bound=1)
 _INPUT = absl_flags.DEFINE_string("input", "", "With --what=scoring: sentences, one a line.")
 _SENTENCES = absl_flags.DEFINE_integer(
@@ -73,7 +85,7 @@ def main() -> None:
     config_lib.validate(config)
 
     from bert_jax import workdir
-    from bert_jax.benchmarks import finetuning, inputs, preparation, scoring, training
+    from bert_jax.benchmarks import curves, finetuning, inputs, preparation, scoring, training
     from bert_jax.data import files
 
     peers = () if _PEER.value == "none" else (_PEER.value,)
@@ -93,6 +105,18 @@ def main() -> None:
                 "--what=prepare needs --workdir, a directory for its table, and has no peer"
             )
         result = preparation.measure(config, preparation.read_sizes(_SIZES.value), _WORKDIR.value)
+    elif _WHAT.value == "curves":
+        if peers or not _WORKDIR.value:
+            raise flags.UsageError(
+                "--what=curves needs --workdir, a directory for its table, and has no peer"
+            )
+        values = {
+            axis: curves.read_values(flag.name, flag.value)
+            for axis, flag in (("B", _BATCH_SIZES), ("S", _LENGTHS), ("L", _LAYERS))
+        }
+        result = curves.measure(
+            config, values, _KERNELS.value, _WORKDIR.value, rounds=_ROUNDS.value, steps=_STEPS.value
+        )
     elif _WHAT.value == "scoring":
         if not _INPUT.value:
             raise flags.UsageError("--what=scoring needs --input, a file of sentences")

@@ -10,7 +10,7 @@ import tiny_models
 
 from bert_jax import benchmarks, flops
 from bert_jax import config as config_lib
-from bert_jax.benchmarks import inputs, peer, preparation, scoring, training
+from bert_jax.benchmarks import curves, inputs, peer, preparation, scoring, training
 from bert_jax.data import corpus
 from bert_jax.flags import UsageError
 from bert_jax.models import spec as spec_lib
@@ -68,6 +68,29 @@ def test_the_pipeline_is_measured_by_the_rows_that_it_made(tmp_path):
     each = result["tokens_per_second"] / result["examples_per_second"]
     assert each == pytest.approx(places / config.train.batch_size, rel=0.5)  # medians of two rounds each
     assert result["core_seconds_per_token"] > 0 and result["batch_size"] == config.train.batch_size
+
+
+def test_curves_have_a_point_for_each_value(tmp_path):
+    config = small.config(tmp_path, **{"model.layers": 1})
+    length = 2 * config.data.seq_len
+    values = {"B": [2], "S": [length], "L": []}
+    result = curves.measure(config, values, ("dense", "blocks"), tmp_path / "out", rounds=1, steps=1)
+    points = {(p["axis"], p["value"], p["kernel"]): p for p in result["points"]}
+    assert [*points] == [("B", 2, "auto"), ("S", length, "dense"), ("S", length, "blocks")]
+    assert all(p["step_seconds"] > 0 and p["temporary_bytes"] > 0 for p in points.values())
+    places = [round(p["tokens_per_second"] * p["step_seconds"]) for p in points.values()]
+    size = config.train.batch_size
+    assert places == [2 * config.data.seq_len, size * length, size * length]
+    assert len({p["model_flops"] for p in points.values()}) == 2  # the kernel changes none
+    with (tmp_path / "out" / "curves.csv").open() as table:
+        assert [row["axis"] for row in csv.DictReader(table)] == ["B", "S", "S"]
+    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("given", (["0"], ["x"], ["4", "-1"]))
+def test_values_of_curves_are_numbers(given):
+    with pytest.raises(UsageError, match=r"--lengths=.*whole numbers above 0"):
+        curves.read_values("lengths", given)
 
 
 def test_preparation_is_timed_over_sizes(tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import math
@@ -18,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from bert_jax import workdir as workdir_lib
+from bert_jax.benchmarks import charts
 from bert_jax.data import corpus, prepare
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.flags import UsageError
@@ -84,11 +82,7 @@ def measure(config: ConfigDict, sizes: Sequence[float], folder: epath.PathLike) 
             )
     folder = epath.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    table = csv.DictWriter(text, points[0], lineterminator="\n")
-    table.writeheader()
-    table.writerows(points)
-    workdir_lib.write(folder / CSV, text.getvalue())
+    charts.write_table(folder / CSV, points)
     _plot(points, folder / PNG)
     return {"what": "prepare", "workers": config.data.workers or prepare.cores(), "points": points}
 
@@ -123,6 +117,4 @@ def _plot(points: Sequence[dict[str, float]], file: epath.Path) -> None:
     axis.plot([point["megabytes"] for point in points], [point["seconds"] for point in points], marker="o")
     axis.set(xlabel="text (MB)", ylabel="seconds", title="preparation", xscale="log", yscale="log")
     axis.grid(alpha=0.3)
-    made = io.BytesIO()
-    figure.savefig(made, format="png", dpi=120)
-    workdir_lib.write(file, made.getvalue())
+    charts.write_figure(file, figure)
