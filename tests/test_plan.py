@@ -104,6 +104,15 @@ def test_the_largest_batch_is_found_in_few_compilations(start, limit, largest):
     assert len(tried) == len(set(tried)) <= 6
 
 
+def test_a_kernel_that_asks_the_device_is_not_planned():
+    config = config_lib.default()
+    config.train.steps = 1
+    config.model.update({"attention_kernel": "cudnn", "attention_dropout": 0.0, "dtype": "bfloat16"})
+    config_lib.validate(config)
+    with pytest.raises(config_lib.ConfigError, match='"cudnn" asks the GPU itself'):
+        planner.Planner(config, jax.devices(), machines.CHIPS["h100"])
+
+
 def plan(folder, config, *arguments):
     done = tiny_models.run(folder, "plan", f"--config={file(folder, config)}", *arguments)
     return done, json.loads(done.stdout) if done.returncode == 0 else done.stderr.decode()

@@ -62,11 +62,16 @@ class Planner:
           chip: what each of them is.
 
         Raises:
-          ConfigError: it is of a task, or needs a teacher.
+          ConfigError: it is of a task, needs a teacher, or has a kernel that asks the device itself.
         """
         if config.task.name or config.objective.distill.weight:
             what = "task.name" if config.task.name else "objective.distill.weight"
             raise ConfigError(f"{what} is set, and plans are of pretraining without a teacher: leave it out")
+        if config.model.attention_kernel == "cudnn":
+            raise ConfigError(
+                'model.attention_kernel = "cudnn" asks the GPU itself while it is compiled, and a plan has '
+                'none: plan with "blocks" in its place'
+            )
         self._folder = tempfile.TemporaryDirectory()
         self._config = _with_made_text(config, pathlib.Path(self._folder.name))
         self._devices, self._chip = devices, chip
