@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import time
+import types
 
 import jax
 import numpy as np
@@ -14,7 +15,6 @@ import small
 
 from bert_jax import checkpoint, train
 from bert_jax.config import ConfigError
-from bert_jax.data import pipeline
 
 
 def params(workdir):
@@ -64,20 +64,23 @@ def test_a_run_leaves_all_that_it_promises(tmp_path):
 
 
 def test_waiting_for_data_is_told_as_a_share_of_the_time(tmp_path, monkeypatch):
-    real = pipeline.Examples.batch
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    log = train.log_lib.Log(tmp_path, 0, 10, True)
 
-    def batch(self, step, rows):
-        time.sleep(0.3 if self._train and step >= 10 else 0.0)
-        return real(self, step, rows)
+    def made():
+        for number in range(3):
+            now[0] += 1.0
+            yield number
 
-    monkeypatch.setattr(pipeline.Examples, "batch", batch)
-    result = train.train(small.config(tmp_path, **{"train.steps": 20}), tmp_path / "run")
-    first, second, _ = lines(tmp_path / "run")
-    assert second["data_wait"] > 0.5
-    assert second["data_wait"] <= 1 and 0 <= first["data_wait"] <= 1
-    waited = sum(10 * line["step_seconds"] * line["data_wait"] for line in (first, second))
-    taken = sum(10 * line["step_seconds"] for line in (first, second))
-    assert result["data_wait"] == pytest.approx(waited / taken)
+    for _ in train._timed(made(), [types.SimpleNamespace(log=log)]):
+        now[0] += 3.0  # a step
+    seconds, share = log.step_seconds(3)
+    assert (seconds, share) == (4.0, 0.25)
+    log.note(3, "train", {"step_seconds": seconds, "data_wait": share})
+    log.note(5, "train", {"step_seconds": 1.0, "data_wait": 1.0})
+    assert log.data_wait() == pytest.approx((12 * 0.25 + 2 * 1.0) / 14)
+    log.close()
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
