@@ -85,9 +85,10 @@ class Layer(nn.Module):
         wide = functools.partial(
             spec_lib.dense, spec, spec.feed_forward_size, ("embed", "mlp"), bias=spec.bias
         )
-        hidden = activation(spec)(wide(name="feed_forward_in")(x))
+        rows = sequence.merged(x)
+        hidden = activation(spec)(wide(name="feed_forward_in")(rows))
         if spec.gated:
-            hidden = hidden * wide(name="feed_forward_gate")(x)
+            hidden = hidden * wide(name="feed_forward_gate")(rows)
         out = nn.Dense(
             spec.hidden_size,
             use_bias=spec.bias,
@@ -96,7 +97,7 @@ class Layer(nn.Module):
             bias_init=nn.with_logical_partitioning(nn.initializers.zeros, ("norm",)),
             name="feed_forward_out",
         )
-        return out(hidden)
+        return out(hidden).reshape(x.shape)
 
 
 class Encoder(nn.Module):

@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bert_jax.models import sequence
 from bert_jax.models.spec import ModelSpec, activation, dense, dense_init, layer_norm
 from bert_jax.models.vocabulary import Unmade
 
@@ -29,15 +30,15 @@ class TokenHead(nn.Module):
           word: (V, E), the word table.
           parts: above 1 the logits are left unmade, to be made in so many parts.
         """
-        spec = self.spec
+        spec, rows = self.spec, sequence.merged(hidden)
         if spec.mlm_head == "plain":
             shape = (hidden.shape[-1], word.shape[0])
-            x = hidden
+            x = rows
             table = self.param("kernel", dense_init(spec, "embed", "vocab"), shape).T
             bias = jnp.zeros(spec.padded_vocab_size)
         else:
             to_table = dense(spec, spec.embedded_size, ("embed", "embed_out"), "dense", spec.bias)
-            x = layer_norm(spec, "norm")(activation(spec)(to_table(hidden)))
+            x = layer_norm(spec, "norm")(activation(spec)(to_table(rows)))
             table = word
             bias = self.param(
                 "bias",
@@ -47,9 +48,9 @@ class TokenHead(nn.Module):
         bias = jnp.where(jnp.arange(spec.padded_vocab_size) < spec.vocab_size, bias, _NEVER)
         table = table.astype(spec.dtype)
         if parts > 1:
-            return Unmade(x, table, bias, parts)
-        logits = jnp.einsum("BME,VE->BMV", x, table, preferred_element_type=jnp.float32)
-        return logits + bias[None, None, :]
+            return Unmade(x.reshape(*hidden.shape[:-1], -1), table, bias, parts)
+        logits = jnp.einsum("...E,VE->...V", x, table, preferred_element_type=jnp.float32)
+        return logits.reshape(*hidden.shape[:-1], -1) + bias[None, None, :]
 
 
 class Pooler(nn.Module):
