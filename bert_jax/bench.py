@@ -83,6 +83,8 @@ def main() -> None:
     """Measures, and prints the result."""
     config = _CONFIG.value
     config_lib.validate(config)
+    if _OUTPUT.value:
+        paths.check_to_write(_OUTPUT.value)
 
     from bert_jax import workdir
     from bert_jax.benchmarks import curves, finetuning, inputs, preparation, scoring, training

@@ -45,9 +45,13 @@ class Checkpoints:
       keep: newest checkpoints that are kept.
       best_mode: whether the "min" or the "max" metric is best, and is kept beside the newest;
         None keeps the newest only.
+      saves: whether they are this process's own to save, so that what is unfinished there is an earlier
+        one's and goes; a reader leaves it alone, since it may be being written.
     """
 
-    def __init__(self, directory: epath.PathLike, *, keep: int, best_mode: Best | None) -> None:
+    def __init__(
+        self, directory: epath.PathLike, *, keep: int, best_mode: Best | None, saves: bool = True
+    ) -> None:
         if keep < 1:
             raise ValueError(f"keep = {keep}: it must be at least 1")
         self._directory = _absolute(directory)
@@ -61,7 +65,7 @@ class Checkpoints:
             self._directory,
             context=context,
             preservation_policy=_Preservation(self),
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=saves,
         )
         self._metrics = {step: _metric(self._directory, step) for step in self._steps()}
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from typing import Any
 
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from bert_jax import config_rules
+from bert_jax import config_rules, jsonl
 
 FORMAT = 1  # version of a workdir's layout, written to its config.json
+CONFIG_FILE = "config.json"
 
 
 class ConfigError(ValueError):
@@ -367,15 +369,17 @@ def validate(config: ConfigDict) -> None:
             raise ConfigError(f"{key} = {flat[key]!r}: it must be one of {allowed}")
     for key, (low, high) in config_rules.RANGES.items():
         value = flat[key]
-        if value != value or (low is not None and value < low) or (high is not None and value > high):
-            bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+        bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key} = {value}: it must be a finite number, {bounds}")
+        if (low is not None and value < low) or (high is not None and value > high):
             raise ConfigError(f"{key} = {value}: it must be {bounds}")
     message = config_rules.broken(config)
     if message:
         raise ConfigError(message)
 
 
-def _check_type(key: str, value: Any, like: Any) -> None:
+def _check_type(key: str, value: Any, like: Any, origin: str = "") -> None:
     if like is None:  # a placeholder: in this schema they are all optional booleans
         fits = value is None or isinstance(value, bool)
         kind = "true, false or None"
@@ -392,7 +396,7 @@ def _check_type(key: str, value: Any, like: Any) -> None:
     else:
         fits, kind = isinstance(value, type(like)), "a text"
     if not fits:
-        raise ConfigError(f"{key} = {value!r}: it must be {kind}")
+        raise ConfigError(f"{origin}{key} = {value!r}: it must be {kind}")
 
 
 def to_json(config: ConfigDict) -> str:
@@ -400,30 +404,44 @@ def to_json(config: ConfigDict) -> str:
     return json.dumps({"format": FORMAT, **config.to_dict()}, indent=2) + "\n"
 
 
-def from_json(text: str) -> ConfigDict:
+def from_json(text: str | bytes, origin: str = CONFIG_FILE) -> ConfigDict:
     """Returns the config that `to_json` wrote.
 
+    Args:
+      text: UTF-8.
+      origin: where it is from, for messages.
+
     Raises:
-      ConfigError: the text is no JSON object, or was written in another format version.
+      ConfigError: the text is no JSON object, or was written in another format version, or a key is unknown
+        or has a value of another type.
     """
     try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"config.json is not JSON: {error}") from error
+        values = jsonl.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{origin} is not JSON: {error}") from error
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
-        raise ConfigError(f"config.json was not written in format {FORMAT}, the one this version reads")
+        raise ConfigError(f"{origin} was not written in format {FORMAT}, the one this version reads")
     config = default()
-    for key, value in flatten(ConfigDict(values)).items():
+    schema = flatten(config)
+    for key, value in _flat(values).items():
+        if key not in schema:
+            raise ConfigError(f"{origin} has the unknown key {key}")
+        value = _as_tuple(value)
+        _check_type(key, value, schema[key], f"{origin}: ")
         group, _, leaf = key.rpartition(".")
         target = config
         for name in group.split(".") if group else ():
-            if name not in target:
-                raise ConfigError(f"config.json has the unknown key {key}")
             target = target[name]
-        if leaf not in target:
-            raise ConfigError(f"config.json has the unknown key {key}")
-        target[leaf] = _as_tuple(value)
+        target[leaf] = value
     return config
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns {"group.key": value} of a JSON object."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
 
 
 def _as_tuple(value: Any) -> Any:

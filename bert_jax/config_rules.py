@@ -73,7 +73,7 @@ RANGES: dict[str, tuple[float | None, float | None]] = {
     "model.vocab_size": (0, None),
     "model.hidden_size": (1, None),
     "model.embedding_size": (0, None),
-    "model.layers": (1, None),
+    "model.layers": (1, 10_000),
     "model.heads": (1, None),
     "model.feed_forward_size": (1, None),
     "model.max_positions": (1, None),

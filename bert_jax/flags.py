@@ -25,6 +25,7 @@ from bert_jax.config import ConfigError
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+EXIT_UNREAD = 141  # 128 + SIGPIPE
 
 # `--help` lists a flag with the command that asked for it, not with this module.
 flags.disclaim_key_flags()
@@ -52,7 +53,8 @@ def define_config() -> flags.FlagHolder[ConfigDict]:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Reads sys.argv, calls main() and exits: 0, 2 with one line on an error of the user's, 130 on ^C.
+    """Reads sys.argv, calls main() and exits: 0, 2 with one line on an error of the user's or the machine's,
+    130 on ^C, 141 where nobody reads the output any more.
 
     What nobody foresaw keeps its traceback, and exits with 1.
     """
@@ -65,11 +67,16 @@ def run(main: Callable[[], None]) -> None:
         _parse(sys.argv)
         _say_plainly()
         main()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # Who read standard output has had enough, as `head` has. Python would flush it once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+        sys.exit(EXIT_UNREAD)
     except Exception as error:
-        if not _is_users(error):
+        if not is_users(error):
             raise
         print(f"error: {_line(error)}", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
@@ -183,10 +190,12 @@ def _config_error(error: Exception, path: str | None) -> ConfigError | None:
     return ConfigError(f"config file {path} cannot be used: {type(error).__name__}: {error}")
 
 
-def _is_users(error: Exception) -> bool:
+def is_users(error: Exception) -> bool:
     """Whether the error was raised on purpose for what the user gave, and is no fault of the program."""
     if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError):
         return True
+    if isinstance(error, OSError) and error.errno is not None:
+        return True  # a full disk, a name that is too long, a file system that cannot be written
     if isinstance(error, ConfigError | UsageError):
         return True
     if not isinstance(error, ValueError | FileExistsError):
@@ -201,7 +210,10 @@ def _is_users(error: Exception) -> bool:
 
 def _line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}"
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        return f"{error.strerror}: {name if len(name) < 300 else name[:300] + '...'}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return " ".join(str(error).split())
 
 

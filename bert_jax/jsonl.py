@@ -1,4 +1,4 @@
-"""JSON lines, written whole or not at all: what the commands answer."""
+"""JSON, read so that whatever is wrong in it is told; JSON lines, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,56 @@ import contextlib
 import gzip
 import json
 import os
+import pathlib
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etils import epath
+
+
+def parse(content: str | bytes) -> Any:
+    """Returns the value of a JSON text.
+
+    Raises:
+      ValueError: it is none, not in UTF-8, nested too deeply, or has a number of thousands of digits.
+    """
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(str(error).partition(";")[0]) from error
+
+
+def read_object(file: epath.Path | pathlib.Path) -> dict[str, Any]:
+    """Returns the JSON object of a file that this program wrote; raises ValueError where it holds none."""
+    try:
+        found = parse(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged, no JSON ({error}): restore it from a copy") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} is damaged, no JSON object: restore it from a copy")
+    return found
+
+
+def read_objects(file: epath.Path | pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the objects of a file of JSON lines that this program wrote; one without its end is none.
+
+    Raises:
+      ValueError: a line holds no object; the message names it.
+    """
+    found = []
+    for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            found.append(parse(line))
+        except ValueError as error:
+            raise ValueError(
+                f"{file}, line {number}: damaged, no JSON ({error}): mend or remove the line"
+            ) from error
+        if not isinstance(found[-1], dict):
+            raise ValueError(f"{file}, line {number}: damaged, no JSON object: mend or remove the line")
+    return found
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:

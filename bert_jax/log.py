@@ -13,7 +13,7 @@ import tqdm
 from absl import logging
 from etils import epath
 
-from bert_jax import tracking
+from bert_jax import jsonl, tracking
 from bert_jax import workdir as workdir_lib
 
 
@@ -63,8 +63,7 @@ class Log:
     def _kept(self, start: int) -> list[str]:
         if not self._path.exists():
             return []
-        lines = self._path.read_text().splitlines(keepends=True)
-        return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= start]
+        return [json.dumps(line) + "\n" for line in jsonl.read_objects(self._path) if line["step"] <= start]
 
     def pause(self, seconds: float) -> None:
         """Takes time that was no training (evaluation, compilation) out of the rates."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from etils import epath
@@ -33,6 +34,27 @@ def check_to_write(name: str, flag: str = "output") -> None:
         raise ValueError(f"--{flag}={name} is a directory: name a file")
     if "://" not in name and not epath.Path(name).expanduser().parent.is_dir():
         raise ValueError(f"--{flag}={name}: its directory does not exist")
+
+
+def refuse_links_out(folder: epath.Path) -> None:
+    """Makes sure that no symbolic link in a model's directory leads out of it.
+
+    A directory that was got from elsewhere could have any file of this machine read, and copied by what is
+    written from it. In Hugging Face's cache, where files are links from snapshots/X to blobs/, all of the
+    model's part of it is inside.
+
+    Raises:
+      ValueError: one does.
+    """
+    if "://" in os.fspath(folder):
+        return  # no such links there
+    own = os.path.realpath(folder)
+    if os.path.basename(os.path.dirname(own)) == "snapshots":
+        own = os.path.dirname(os.path.dirname(own))
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if os.path.islink(path) and not os.path.realpath(path).startswith(own + os.sep):
+            raise ValueError(f"{path} is a link out of the directory: put the file itself there")
 
 
 def say(summary: str, written_to: str | None) -> None:

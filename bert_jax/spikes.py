@@ -21,7 +21,7 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax import checkpoint_record
+from bert_jax import checkpoint_record, jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.data.pipeline import Batches
 
@@ -140,7 +140,7 @@ def read(root: epath.Path) -> tuple[Spike, ...]:
     path = root / SPIKES
     if not path.exists():
         return ()
-    content = json.loads(path.read_text())
+    content = jsonl.read_object(path)
     if content.get("format") != _FORMAT:
         raise ValueError(f"{path} has format {content.get('format')}; this version reads {_FORMAT}")
     return tuple(

@@ -119,8 +119,14 @@ def open_text(config: ConfigDict) -> Text:
     folders: list[pathlib.Path] = []
     for path, _ in mixed:
         folders.append(_prepared(config, path, folders[0] if folders else None))
-    tokenizer = tokenizers.load(folders[0] / workdir_lib.TOKENIZER, config.data.lowercase,
-                                config.data.strip_accents)  # fmt: skip
+    vocabulary, case = folders[0] / workdir_lib.TOKENIZER, (config.data.lowercase, config.data.strip_accents)
+    tokenizer = tokenizers.load(vocabulary)
+    if tokenizer.digest() != shards.read_index(folders[0])["tokenizer"]:
+        raise shards.ShardError(
+            f"{vocabulary} is not the vocabulary that made the shards beside it: prepare the text again"
+        )
+    if case != (None, None):
+        tokenizer = tokenizers.load(vocabulary, *case)
     cache = config.data.cache_dir
     train = tuple(shards.open(folder, "train", cache) for folder in folders)
     total = sum(weight for _, weight in mixed)

@@ -18,6 +18,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
+from bert_jax import jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.config import ConfigError
 
@@ -150,7 +151,7 @@ def check(config: ConfigDict) -> None:
 def _known(workdir: epath.PathLike, kind: str, make: Callable[[], str]) -> str:
     """Returns the name that a run has with a tracker, which the run's first process had made."""
     path = epath.Path(workdir) / _NAMES
-    names = json.loads(path.read_text()) if path.exists() else {}
+    names = jsonl.read_object(path) if path.exists() else {}
     if kind not in names:
         names[kind] = make()
         workdir_lib.write(path, json.dumps(names) + "\n")

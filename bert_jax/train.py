@@ -84,7 +84,8 @@ def train_together(
     stop = signals.Stop()
     while True:
         try:
-            return _train_on(configs, workdirs, names, stop)
+            with contextlib.ExitStack() as locks:
+                return _train_on(configs, workdirs, names, stop, locks)
         except spikes.GoBack as back:
             if jax.process_index() == 0:
                 spikes.write(back.root, back.history)
@@ -103,6 +104,7 @@ def _train_on(
     workdirs: Sequence[epath.PathLike],
     names: Sequence[str],
     stop: signals.Stop,
+    locks: contextlib.ExitStack,
 ) -> list[dict[str, Any]]:
     """Does what `train_together` does, up to the first spike from which one is to go back.
 
@@ -140,6 +142,7 @@ def _train_on(
     steps = run.steps
     if jax.process_index() == 0:  # not before: what cannot be built leaves nothing behind
         for own, root in zip(completed, roots, strict=True):
+            locks.enter_context(workdir_lib.alone(root))
             workdir_lib.claim(root, own)
             if not histories[roots.index(root)]:
                 (root / spikes.SPIKES).unlink(missing_ok=True)  # another run's
@@ -348,7 +351,8 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     config, source, teacher = build.complete(config, found)
     workdir_lib.check(root, config, found)
     run = build.build(config, source, teacher)
-    checkpoints = Checkpoints(root / workdir_lib.CHECKPOINTS, keep=config.checkpoint.keep, best_mode=None)
+    folder = root / workdir_lib.CHECKPOINTS
+    checkpoints = Checkpoints(folder, keep=config.checkpoint.keep, best_mode=None, saves=False)
     with contextlib.closing(checkpoints):
         abstract = step_lib.abstract_state(run.setup, _sample(run), config.seed)
         restored = checkpoints.restore(abstract)

@@ -34,7 +34,7 @@ def main() -> None:
     """Reads the model and writes --output, and --png."""
     paths.check_to_write(_OUTPUT.value)
     if _PNG.value:
-        paths.check_to_write(_PNG.value)
+        paths.check_to_write(_PNG.value, "png")
     source = load.read(_MODEL.value)
     spec = source.spec
     for flag, value, most in (("layer", _LAYER.value, spec.layers), ("head", _HEAD.value, spec.heads)):

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import filelock
 from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
+from bert_jax import jsonl
 from bert_jax.config import ConfigError
 
 CONFIG, MODEL, TOKENIZER, CHECKPOINTS = "config.json", "model.json", "tokenizer", "checkpoints"
 TASK, PREDICTIONS = "task.json", "predictions"
 METRICS, RESULT, EVENTS, MEMBERS = "metrics.jsonl", "result.json", "tensorboard", "members"
 ABOUT, SAMPLES, REPORT, PROFILE = "about.json", "samples.json", "report.html", "profile"
+LOCK = ".lock"
 
 
 def read_config(workdir: epath.PathLike) -> ConfigDict | None:
     """Returns the config that a workdir's run was started with, or None where there is no run."""
     path = epath.Path(workdir) / CONFIG
-    return config_lib.from_json(path.read_text()) if path.exists() else None
+    return config_lib.from_json(path.read_bytes(), str(path)) if path.exists() else None
 
 
 def check(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None) -> None:
@@ -68,6 +73,36 @@ def saved_steps(workdir: epath.PathLike) -> set[int]:
     return {int(step.name) for step in folder.iterdir() if step.name.isdigit()} if folder.exists() else set()
 
 
+@contextlib.contextmanager
+def alone(workdir: epath.PathLike) -> Iterator[None]:
+    """Makes a workdir, and keeps other processes from training in it for as long as this one does.
+
+    The lock ends with the process, however that ends. There is none at gs://.
+
+    Raises:
+      ConfigError: another process trains there.
+    """
+    path = epath.Path(workdir)
+    path.mkdir(parents=True, exist_ok=True)
+    if "://" in os.fspath(path):
+        yield
+        return
+    held = filelock.FileLock(path / LOCK, timeout=0)
+    try:
+        held.acquire()
+    except filelock.Timeout as error:
+        raise ConfigError(
+            f"another process trains in {path}: wait for it or end it, or take another --workdir"
+        ) from error
+    except NotImplementedError:  # a file system without locks
+        yield
+        return
+    try:
+        yield
+    finally:
+        held.release()
+
+
 def claim(workdir: epath.PathLike, config: ConfigDict) -> None:
     """Makes the workdir, and writes the config of the run that lives there from now on.
 
@@ -95,13 +130,13 @@ def write_facts(workdir: epath.PathLike, facts: Mapping[str, Any]) -> None:
 def read_facts(workdir: epath.PathLike) -> dict[str, Any]:
     """Returns what `write_facts` wrote; nothing where there is no such file."""
     path = epath.Path(workdir) / TASK
-    return json.loads(path.read_text()) if path.exists() else {}
+    return jsonl.read_object(path) if path.exists() else {}
 
 
 def read_result(workdir: epath.PathLike) -> dict[str, Any] | None:
     """Returns the result of a run that has ended, or None."""
     path = epath.Path(workdir) / RESULT
-    return json.loads(path.read_text()) if path.exists() else None
+    return jsonl.read_object(path) if path.exists() else None
 
 
 def of_model(workdir: epath.PathLike) -> epath.Path:
@@ -123,7 +158,7 @@ def start_metrics(workdir: epath.PathLike) -> dict[str, float]:
     path = epath.Path(workdir) / METRICS
     if not path.exists():
         return {}
-    first = json.loads(path.read_text().partition("\n")[0] or "{}")
-    if first.get("step") != 0:
+    lines = jsonl.read_objects(path)
+    if not lines or lines[0].get("step") != 0:
         return {}
-    return {name: value for name, value in first.items() if name not in ("step", "split", "seconds")}
+    return {name: value for name, value in lines[0].items() if name not in ("step", "split", "seconds")}

@@ -27,6 +27,8 @@ def main():
     if what == "open": open("/nowhere/text")
     if what == "interrupt": raise KeyboardInterrupt
     if what == "fault": int("x")
+    if what == "full": raise OSError(28, "No space left on device", "/disk/file")
+    if what == "print": print("x" * 10_000_000)
     if what == "config": raise ConfigError("two\\nlines")
 what = sys.argv.pop(1)
 flags.run(main)
@@ -148,9 +150,20 @@ def test_help(folder):
 def test_exit_codes(folder):
     assert line_of(run(folder, "-c", COMMAND, "open")) == "No such file or directory: /nowhere/text"
     assert line_of(run(folder, "-c", COMMAND, "config")) == "two lines"
+    assert line_of(run(folder, "-c", COMMAND, "full")) == "No space left on device: /disk/file"
     assert run(folder, "-c", COMMAND, "fine").returncode == 0
     interrupted = run(folder, "-c", COMMAND, "interrupt")
     assert (interrupted.returncode, interrupted.stderr) == (130, "interrupted\n")
+
+
+def test_a_reader_that_leaves_is_no_error(folder):
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", COMMAND, "print"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdout.read(1) == b"x"
+        started.stdout.close()
+        assert started.stderr.read() == b""
+    assert started.returncode == 141
 
 
 def test_faults_of_the_program_keep_their_traceback(folder):

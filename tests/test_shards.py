@@ -140,3 +140,24 @@ def test_a_remote_directory_is_mirrored_once(tmp_path: pathlib.Path, monkeypatch
     split = shards.open("gs://bucket/text", "train", str(tmp_path / "cache"))
     np.testing.assert_array_equal(split.read(2, 5), [7, 8, 9])
     assert len(reads) == copied
+
+
+def test_a_file_that_is_written_to_is_no_longer_read(tmp_path: pathlib.Path) -> None:
+    _write(tmp_path, shard_tokens=100)
+    split, file = shards.open(tmp_path, "train"), tmp_path / "train-00000.tokens.npy"
+    want = split.read(0, 9)
+    good = file.read_bytes()
+    copy = tmp_path / "copy"
+    copy.write_bytes(good[:-2] + bytes(2))
+    copy.replace(file)  # another file under its name: what is open is the old one
+    np.testing.assert_array_equal(split.read(0, 9), want)
+    file.unlink()
+    np.testing.assert_array_equal(split.read(0, 9), want)
+
+    file.write_bytes(good)
+    split = shards.open(tmp_path, "train")
+    split.read(0, 9)
+    with file.open("r+b") as stream:
+        stream.truncate(len(good) - 4)  # to touch what was there would be the end of the process
+    with pytest.raises(shards.ShardError, match=r"train-00000\.tokens\.npy was changed while it is read"):
+        split.read(0, 9)

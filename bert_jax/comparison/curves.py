@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
+from bert_jax import jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.comparison.plan import Planned
 
@@ -40,8 +40,7 @@ def read(workdir: pathlib.Path) -> list[Point]:
     """Returns the points of a run, in order."""
     points: list[Point] = []
     last, tokens, seconds = 0, 0.0, 0.0
-    for line in (workdir / workdir_lib.METRICS).read_text().splitlines():
-        found = json.loads(line)
+    for found in jsonl.read_objects(workdir / workdir_lib.METRICS):
         if found["split"] == "skip":
             continue
         if found["split"] == "train":

@@ -19,7 +19,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from bert_jax import checkpoint
+from bert_jax import checkpoint, jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.comparison.plan import ComparisonError, Planned
 from bert_jax.data import tokenizer as tokenizer_lib
@@ -86,7 +86,7 @@ def read_lists(paths: Sequence[epath.Path], references: epath.Path | None, token
 def evaluate(run: Planned, data: Data) -> Values:
     """Returns all that is found of a trained run, by name; what was found before is taken from its file."""
     file = run.workdir / KEPT
-    kept: dict[str, Values] = json.loads(file.read_text()) if file.exists() else {}
+    kept: dict[str, Values] = jsonl.read_object(file) if file.exists() else {}
     opened: list[load.Source] = []
 
     def source() -> load.Source:
@@ -120,7 +120,9 @@ def _digest(data: Any) -> str:
 
 def _source(workdir: pathlib.Path) -> load.Source:
     """Opens the newest checkpoint, not the best: all models have made the same number of updates."""
-    spec, labels = spec_lib.from_json((workdir / workdir_lib.MODEL).read_text())
+    spec, labels = spec_lib.from_json(
+        (workdir / workdir_lib.MODEL).read_bytes(), str(workdir / workdir_lib.MODEL)
+    )
     params = checkpoint.read_params(workdir / workdir_lib.CHECKPOINTS)
     return load.Source(spec, params, tokenizer_lib.load(workdir / workdir_lib.TOKENIZER), labels, [])
 

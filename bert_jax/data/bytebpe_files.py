@@ -1,10 +1,10 @@
 """The files of byte-level BPE: reading `tokenizer.json`, or `vocab.json` and `merges.txt`, into one form."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from bert_jax import jsonl
 from bert_jax.data.encoding import Specials, VocabularyError, tokens_by_id
 
 
@@ -104,7 +104,7 @@ def is_byte_level(content: Mapping[str, Any]) -> bool:
 def pipeline(model: bytes, lowercase: bool | None, strip_accents: bool | None, origin: str) -> Pipeline:
     """Reads a `tokenizer.json` with byte-level BPE; arguments and errors as those of `ByteBPE`."""
     try:
-        content = json.loads(model)
+        content = jsonl.parse(model)
     except ValueError as e:
         raise VocabularyError(f"{origin}: not a JSON file ({e}): take undamaged files") from None
     if not isinstance(content, dict) or not is_byte_level(content):

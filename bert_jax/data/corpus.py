@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,6 +32,7 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
+from bert_jax import jsonl
 from bert_jax.data import files
 from bert_jax.data.embedded import embedded_file
 from bert_jax.data.files import CorpusError
@@ -230,7 +230,7 @@ def _jsonl(path: str, text_key: str, key: str) -> Iterator[Paragraph]:
                 continue
             where = f"{file}, line {number}"
             try:
-                record = json.loads(line)
+                record = jsonl.parse(line)
             except ValueError as error:
                 raise CorpusError(f"{where}: not JSON ({error})") from error
             if not isinstance(record, dict) or not isinstance(record.get(text_key), str):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import gzip
 import os
 import re
 import zlib
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from etils import epath
 
 _CHUNK = 1 << 18  # bytes read at a time
+# Most bytes, unpacked, of a line, and of a file that is read whole: a small gzip file may hold any number.
+LONGEST_LINE = 1 << 28
+LARGEST_FILE = 1 << 31
 
 
 class CorpusError(ValueError):
@@ -72,31 +77,62 @@ def lines(path: epath.Path, longest: int | None = None) -> Iterator[tuple[int, s
         does not fill the memory; the pieces have the same number. None: never.
 
     Raises:
-      CorpusError: a file that is not UTF-8, or no whole gzip file.
+      CorpusError: a file that is not UTF-8, or no whole gzip file, or a line of more than LONGEST_LINE bytes.
     """
     number, rest = 1, b""
-    try:
-        with path.open("rb") as raw:
-            stream = gzip.GzipFile(fileobj=raw) if path.name.lower().endswith(".gz") else raw
-            while chunk := stream.read(_CHUNK):
-                chunk = rest + chunk
-                cut = chunk.rfind(b"\n") + 1
-                if not cut and longest is not None and len(chunk) > longest:
-                    cut = chunk.rfind(b" ") + 1 or _character_border(chunk)
-                rest = chunk[cut:]
-                if cut:
-                    pieces = _decode(chunk[:cut], path, number).split("\n")
-                    if not pieces[-1]:
-                        pieces.pop()
-                    for piece in pieces:
-                        yield number, piece
-                        number += 1
-                    if chunk[cut - 1] != 0x0A:  # the line goes on
-                        number -= 1
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path}: not a whole gzip file ({error})") from error
+    with _opened(path) as stream:
+        held: list[bytes] = []  # of a line that goes on, joined once
+        size = 0
+        while chunk := stream.read(_CHUNK):
+            if longest is None and b"\n" not in chunk:
+                held.append(chunk)
+                size += len(chunk)
+                if size > LONGEST_LINE:
+                    raise CorpusError(
+                        f"{path}, line {number}: longer than {LONGEST_LINE} bytes: is it text, in lines?"
+                    )
+                continue
+            chunk = b"".join([rest, *held, chunk])
+            held, size = [], 0
+            cut = chunk.rfind(b"\n") + 1
+            if not cut and longest is not None and len(chunk) > longest:
+                cut = chunk.rfind(b" ") + 1 or _character_border(chunk)
+            rest = chunk[cut:]
+            if cut:
+                pieces = _decode(chunk[:cut], path, number).split("\n")
+                if not pieces[-1]:
+                    pieces.pop()
+                for piece in pieces:
+                    yield number, piece
+                    number += 1
+                if chunk[cut - 1] != 0x0A:  # the line goes on
+                    number -= 1
+        rest = b"".join([rest, *held])
     if rest:
         yield number, _decode(rest, path, number)
+
+
+def whole(path: epath.Path) -> str:
+    """Returns the text of a UTF-8 file, gzipped or not.
+
+    Raises:
+      CorpusError: it is not UTF-8, or no whole gzip file, or has more than LARGEST_FILE bytes.
+    """
+    with _opened(path) as stream:
+        data = stream.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise CorpusError(f"{path}: it has more than {LARGEST_FILE} bytes, and is read whole: split it")
+    return _decode(data, path, 1)
+
+
+@contextlib.contextmanager
+def _opened(path: epath.Path) -> Iterator[BinaryIO]:
+    """Opens a file, gzipped or not, and tells of one that is damaged."""
+    try:
+        with path.open("rb") as raw:
+            yield gzip.GzipFile(fileobj=raw) if path.name.lower().endswith(".gz") else raw
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CorpusError(f"{path}: not a whole gzip file ({error})") from error
 
 
 def _character_border(data: bytes) -> int:

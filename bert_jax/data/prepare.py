@@ -23,6 +23,7 @@ from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
+from bert_jax import jsonl
 from bert_jax.data import beam, corpus, extend, holdout, parts, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.encoding import MUCH_UNKNOWN
@@ -193,7 +194,7 @@ def _finished(output: epath.Path, recipe: dict[str, Any]) -> dict[str, Any] | No
         if index.get("recipe") == recipe:
             logging.info("%s: this text is prepared already", output)
             timing = output / "timing.json"
-            return index["counts"] | (json.loads(timing.read_text()) if timing.exists() else {})
+            return index["counts"] | (jsonl.read_object(timing) if timing.exists() else {})
         raise FileExistsError(f"{output} holds other prepared text: name another directory, or remove it")
     raise FileExistsError(f"{output} exists and is no shard directory: name another, or remove it")
 

@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 import zlib
@@ -27,9 +28,12 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from bert_jax import jsonl
+
 FORMAT = 1
 INDEX = "shards.json"
 
+_IS_BESIDE = re.compile(r"\w[^/\\\0]*").fullmatch  # a name that leads nowhere else
 _CHUNK = 1 << 22  # bytes read at a time where a whole file is read
 
 
@@ -45,7 +49,7 @@ def read_index(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = epath.Path(directory) / INDEX
     try:
-        index = json.loads(path.read_text())
+        index = jsonl.parse(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ShardError(f"{directory} is no shard directory: it has no {INDEX}; make one with "
                          "python -m bert_jax.prepare") from error  # fmt: skip
@@ -107,6 +111,8 @@ def _copy(source: epath.Path, target: pathlib.Path) -> None:
 
 def _map(directory: pathlib.Path, entry: dict[str, Any], dtype: np.dtype, check: bool = True) -> np.ndarray:
     """Returns the read-only memory map of a file that fits its entry in the index."""
+    if not _IS_BESIDE(entry["file"]):
+        raise ValueError(f"it names the file {entry['file']!r}")
     path = directory / entry["file"]
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -124,6 +130,25 @@ def _map(directory: pathlib.Path, entry: dict[str, Any], dtype: np.dtype, check:
     if crc != entry["crc32"]:
         raise ShardError(f"{path} is damaged: its CRC-32 is not that in {INDEX}; prepare the text again")
     return array
+
+
+def _check_same(path: pathlib.Path, then: os.stat_result | None) -> None:
+    """Raises ShardError where a mapped file is written to: its tokens changed, or, shorter, would be a crash.
+
+    One that was taken away, or replaced as a whole, stays as it was for who has it open.
+    """
+    try:
+        now = os.stat(path)
+    except OSError:
+        return
+    if (
+        then
+        and now.st_ino == then.st_ino
+        and (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns)
+    ):
+        raise ShardError(
+            f"{path} was changed while it is read: prepare the text again, into another directory"
+        )
 
 
 @dataclasses.dataclass
@@ -152,6 +177,7 @@ class Split:
         sizes = [shard["items"] for shard in self._shards]
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self._maps: list[np.ndarray | None] = [None] * len(sizes)
+        self._stats: list[os.stat_result | None] = [None] * len(sizes)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Returns int32 (stop - start,): the tokens [start, stop), over shard borders.
@@ -167,8 +193,11 @@ class Split:
         done = 0
         while done < len(out):
             tokens = self._maps[shard]
+            path = self._directory / self._shards[shard]["file"]
             if tokens is None:
+                self._stats[shard] = path.stat() if path.exists() else None
                 tokens = self._maps[shard] = _map(self._directory, self._shards[shard], self._dtype)
+            _check_same(path, self._stats[shard])
             begin = start + done - int(self._starts[shard])
             piece = tokens[begin : begin + len(out) - done]
             out[done : done + len(piece)] = piece
@@ -190,6 +219,20 @@ def open(directory: str | os.PathLike[str], split: str, cache_dir: str = "") -> 
     """
     local = mirror(directory, cache_dir)
     index = read_index(local)
+    try:
+        return _open(local, index, split, directory)
+    except ShardError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # JSON that is no index
+        raise ShardError(
+            f"{local / INDEX} is damaged ({type(error).__name__}: {error}): prepare the text again"
+        ) from error
+
+
+def _open(local: pathlib.Path, index: dict[str, Any], split: str, directory: str | os.PathLike[str]) -> Split:
+    dtype = np.dtype(index["dtype"])
+    if dtype not in (np.uint16, np.uint32):
+        raise ValueError(f"its dtype is {index['dtype']!r}")
     if split not in index["splits"]:
         raise ShardError(f"{directory} has no {split} split: prepare it with data.eval_path or with "
                          "data.eval_fraction above 0")  # fmt: skip
@@ -199,7 +242,7 @@ def open(directory: str | os.PathLike[str], split: str, cache_dir: str = "") -> 
         name: _map(local, entry["tables"][name], int64) for name in ("sentences", "documents", "unigram")
     }
     for shard in entry["shards"]:  # whole by size now; by content when it is first read
-        _map(local, shard, np.dtype(index["dtype"]), check=False)
+        _map(local, shard, dtype, check=False)
     ends = [
         int(tables["sentences"][-1]),
         int(tables["documents"][-1]),
@@ -213,7 +256,7 @@ def open(directory: str | os.PathLike[str], split: str, cache_dir: str = "") -> 
         num_sentences=entry["sentences"],
         num_documents=entry["documents"],
         _directory=local,
-        _dtype=np.dtype(index["dtype"]),
+        _dtype=dtype,
         _shards=entry["shards"],
         **tables,
     )

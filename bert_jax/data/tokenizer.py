@@ -5,6 +5,7 @@ import logging
 
 from etils import epath
 
+from bert_jax import jsonl, paths
 from bert_jax.data import bytebpe_files
 from bert_jax.data.bytebpe import ByteBPE
 from bert_jax.data.encoding import KNOWN_SPECIALS, Encoding, Tokenizer, VocabularyError, tokens_by_id
@@ -59,12 +60,29 @@ def load(
     if not path.exists():
         raise VocabularyError(f"{path}: no such file or directory: name a vocabulary or its directory")
     directory = path.is_dir()
-    facts = _facts(path if directory else path.parent)
-    file = _vocabulary_in(path, facts.get("kind")) if directory else path
-    origin = str(file)
+    if directory:
+        paths.refuse_links_out(path)
     given = {role: name for role, name in (("cls", cls), ("sep", sep)) if name is not None}
-    named = _named(facts) | given
+    file = path
+    try:
+        facts = _facts(path if directory else path.parent)
+        file = _vocabulary_in(path, facts.get("kind")) if directory else path
+        return _open(file, facts, lowercase, strip_accents, _named(facts) | given)
+    except VocabularyError:
+        raise
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as e:
+        # Files of other systems: of all that their JSON may have in a wrong place, one by one would be told.
+        raise VocabularyError(
+            f"{file}: it, or a file beside it, is not of the form that a tokenizer's files have "
+            f"({type(e).__name__}: {str(e)[:200]}): take undamaged files"
+        ) from e
 
+
+def _open(
+    file: epath.Path, facts: dict, lowercase: bool | None, strip_accents: bool | None, named: dict[str, str]
+) -> Tokenizer:
+    """Opens a vocabulary's file; arguments and errors as those of `load`."""
+    origin = str(file)
     if file.name in ("vocab.json", "merges.txt"):
         content = _roberta(file.with_name("vocab.json"), facts)
         return ByteBPE(json.dumps(content).encode(), lowercase, strip_accents, named, origin)
@@ -81,7 +99,7 @@ def load(
         tokens = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
     else:
         raise VocabularyError(
-            f"{path}: must be a directory, a .txt vocabulary, a SentencePiece .model, a tokenizer.json or a "
+            f"{file}: must be a directory, a .txt vocabulary, a SentencePiece .model, a tokenizer.json or a "
             "vocab.json"
         )
 
@@ -123,7 +141,7 @@ def _vocabulary_in(folder: epath.Path, kind: str | None) -> epath.Path:
 
 def _read_json(file: epath.Path) -> dict:
     try:
-        content = json.loads(file.read_bytes())
+        content = jsonl.parse(file.read_bytes())
     except ValueError as e:  # not JSON, or not UTF-8
         raise VocabularyError(f"{file}: not a JSON file ({e}): mend or remove it") from None
     if not isinstance(content, dict):

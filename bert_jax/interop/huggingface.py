@@ -83,6 +83,12 @@ def assemble(
     tensors = family.prepared({plain: stored[key] for plain, key in names.items()}, config, spec)
 
     layers = range(1 if spec.share_layers else spec.layers)
+    if len(layers) > len(tensors):  # before as many names are made
+        last = family.layer_key.format(layers[-1])
+        raise HuggingFaceError(
+            f"{origin}: {last}* is missing: config.json asks for {len(layers)} layers, and the files hold "
+            f"{len(tensors)} arrays: they are incomplete, or belong to another config.json"
+        )
     body = [(entry, "") for entry in family.body(spec)]
     layer = [
         (entry, family.layer_key.format(i))
@@ -122,7 +128,7 @@ def assemble(
     taken = set()
     for entry, before in [*body, *((entry, "") for entries in present.values() for entry in entries)]:
         taken.add(before + entry.key)
-        for path, part in zip(entry.paths, _read(entry, before, tensors, spec), strict=True):
+        for path, part in zip(entry.paths, _read(entry, before, tensors, spec, origin), strict=True):
             flat[path] = part
     for entry in family.layer(spec):
         stacks = []
@@ -130,7 +136,7 @@ def assemble(
             before = family.layer_key.format(i)
             taken.add(before + entry.key)
             absent = i == 0 and not entry.in_first
-            stacks.append(_absent(entry, spec) if absent else _read(entry, before, tensors, spec))
+            stacks.append(_absent(entry, spec) if absent else _read(entry, before, tensors, spec, origin))
         for path, parts in zip(entry.paths, zip(*stacks, strict=True), strict=True):
             if spec.share_layers:
                 flat[f"encoder/shared_layer/{path}"] = parts[0]
@@ -206,12 +212,15 @@ def _rows(entries: Sequence[Entry], tensors: Tensors) -> int:
     return len(tensors[of_labels[0]]) if of_labels else 0
 
 
-def _read(entry: Entry, before: str, tensors: Tensors, spec: ModelSpec) -> list[np.ndarray]:
+def _read(entry: Entry, before: str, tensors: Tensors, spec: ModelSpec, origin: str) -> list[np.ndarray]:
     """Returns the parts of an array if its shape is what config.json asks for."""
     key, expected = before + entry.key, entry.sizes(spec)
     x = tensors[key]
     if x.shape != expected:
-        raise HuggingFaceError(f"{key} has the shape {x.shape}, and config.json asks for {expected}")
+        raise HuggingFaceError(
+            f"{origin}: {key} has the shape {x.shape}, and config.json asks for {expected}: they belong to "
+            "different models"
+        )
     return entry.read(x, spec)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,12 @@ from bert_jax.models.spec import ModelSpec
 def family_of(config: Mapping[str, Any], origin: str) -> Family:
     """Returns the family of a config.json; raises HuggingFaceError where it is none that is read here."""
     kind = config.get("model_type")
-    if kind is None and any(str(name).startswith("Bert") for name in config.get("architectures") or []):
+    classes = config.get("architectures") or []
+    if not isinstance(classes, list):
+        raise HuggingFaceError(f"{origin}: architectures = {classes!r}: it must be a list of names")
+    if kind is None and any(str(name).startswith("Bert") for name in classes):
         kind = "bert"
-    if kind in FAMILIES:
+    if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
     found = "has no model_type" if kind is None else f"has model_type {kind!r}"
     why = ""
@@ -65,6 +69,8 @@ def read_spec(family: Family, config: Mapping[str, Any], mask_id: int, origin: s
 def read_labels(config: Mapping[str, Any], count: int, origin: str) -> tuple[str, ...]:
     """Returns the names of the classifier's labels, LABEL_0 and so on where config.json has none."""
     names = config.get("id2label") or {str(i): f"LABEL_{i}" for i in range(count)}
+    if not isinstance(names, dict):
+        raise HuggingFaceError(f"{origin}: id2label = {names!r}: it must be an object")
     if sorted(names) != sorted(str(i) for i in range(count)):
         raise HuggingFaceError(
             f"{origin}: classifier.weight has {count} rows, and id2label of config.json "
@@ -110,13 +116,13 @@ def _value(field: Field, config: Mapping[str, Any], origin: str) -> Any:
     if value is None and field.default is None:
         return None
     if field.field == "activation":
-        if value not in ACTIVATIONS:
+        if not isinstance(value, str) or value not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
             raise HuggingFaceError(f"{origin}: {field.key} = {value!r}: it must be one of {known}")
         return ACTIVATIONS[value]
     whole = isinstance(getattr(ModelSpec, field.field, 1), int)
     is_one = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if value is REQUIRED or not is_one or value < field.least:
+    if value is REQUIRED or not is_one or not field.least <= value < math.inf:
         shown = "is missing" if value is REQUIRED else f"= {value!r}"
         rule = f"{'a whole number' if whole else 'a number'}, at least {field.least}"
         raise HuggingFaceError(f"{origin}: {field.key} {shown}: it must be {rule}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +10,7 @@ import numpy as np
 import safetensors
 from etils import epath
 
+from bert_jax import jsonl
 from bert_jax.interop import torch_files
 
 Tensors = dict[str, np.ndarray]
@@ -21,6 +22,7 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+_IS_BESIDE = re.compile(r"\w[^/\\\0]*").fullmatch
 _DTYPES = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64}
 
 
@@ -46,9 +48,11 @@ def read_tensors(folder: epath.Path) -> tuple[Tensors, list[str]]:
         raise HuggingFaceError(f"{folder} holds none of {', '.join(WEIGHTS)}")
     files = [found.name]
     if found.suffix == ".json":
-        files = sorted(set(read_json(found).get("weight_map", {}).values()))
-        if not files or any("/" in str(name) or "\\" in str(name) for name in files):
+        named = read_json(found).get("weight_map")
+        files = list(named.values()) if isinstance(named, dict) else []
+        if not files or not all(isinstance(name, str) and _IS_BESIDE(name) for name in files):
             raise HuggingFaceError(f"{found}: its weight_map must name files beside it")
+        files = sorted(set(files))
 
     tensors: Tensors = {}
     ignored: list[str] = []
@@ -86,7 +90,7 @@ def _torch(file: epath.Path) -> tuple[Tensors, list[str]]:
 def read_json(file: epath.Path) -> dict[str, Any]:
     """Returns the JSON object that a file holds; raises HuggingFaceError where it holds none."""
     try:
-        content = json.loads(file.read_bytes())
+        content = jsonl.parse(file.read_bytes())
     except ValueError as error:
         raise HuggingFaceError(f"{file} is no JSON file: {error}") from error
     if not isinstance(content, dict):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from absl import logging
 from etils import epath
 
-from bert_jax import checkpoint, workdir
+from bert_jax import checkpoint, paths, workdir
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import huggingface, huggingface_files, native, tensorflow1
 from bert_jax.models import spec as spec_lib
@@ -82,6 +82,8 @@ def read(path: epath.PathLike) -> Source:
     if best != folder:
         logging.info("%s is a search: its best member, %s, is opened", path, best)
         folder = best
+    if not (folder / workdir.CHECKPOINTS).is_dir():  # a run's is of this machine
+        paths.refuse_links_out(folder)
     if (folder / workdir.MODEL).exists():
         source = _native(folder) if (folder / native.WEIGHTS).exists() else _run(folder)
     elif (folder / "config.json").exists() and any((folder / n).exists() for n in huggingface_files.WEIGHTS):
@@ -109,7 +111,7 @@ def read(path: epath.PathLike) -> Source:
 
 
 def _run(folder: epath.Path) -> Source:
-    spec, labels = spec_lib.from_json((folder / workdir.MODEL).read_text())
+    spec, labels = spec_lib.from_json((folder / workdir.MODEL).read_bytes(), str(folder / workdir.MODEL))
     params = checkpoint.read_params(folder / workdir.CHECKPOINTS, "best")
     report = ["loaded: the best checkpoint, or the newest where evaluation chose none"]
     tokenizer = tokenizer_lib.load(folder / workdir.TOKENIZER)

@@ -11,6 +11,7 @@ They hold
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,7 +73,9 @@ def read(directory: epath.Path) -> tuple[ModelSpec, dict[str, Any], tuple[str, .
     Raises:
       NativeError: a file is damaged, or its arrays are not those of model.json.
     """
-    spec, labels = spec_lib.from_json((directory / workdir.MODEL).read_text())
+    spec, labels = spec_lib.from_json(
+        (directory / workdir.MODEL).read_bytes(), str(directory / workdir.MODEL)
+    )
     file = directory / WEIGHTS
     try:
         stored = safetensors.numpy.load(file.read_bytes())
@@ -98,7 +101,7 @@ def _abstract(spec: ModelSpec) -> Mapping[str, Any]:
     if spec.has_generator:
         weights = jax.ShapeDtypeStruct((1, 1), jnp.float32)
         batch |= {"mlm_positions": some, "mlm_labels": some, "mlm_weights": weights}
-    made = jax.eval_shape(Model(spec).init, streams, batch)
+    made = jax.eval_shape(Model(dataclasses.replace(spec, scan=True)).init, streams, batch)
     return nn.unbox(made)["params"]
 
 

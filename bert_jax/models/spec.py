@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from bert_jax import config_rules, jsonl
 from bert_jax.kernels import BLOCKS_FROM, PLATFORMS
 
 FORMAT = 1  # version of model.json
@@ -195,18 +197,56 @@ def to_json(spec: ModelSpec, label_names: tuple[str, ...] = ()) -> str:
     return json.dumps({"format": FORMAT, "label_names": label_names, **values}, indent=2) + "\n"
 
 
-def from_json(text: str) -> tuple[ModelSpec, tuple[str, ...]]:
+def from_json(text: str | bytes, origin: str = "model.json") -> tuple[ModelSpec, tuple[str, ...]]:
     """Returns the spec and the label names that `to_json` wrote.
+
+    Args:
+      text: UTF-8.
+      origin: where it is from, for messages.
 
     Raises:
       ValueError: it was written in another format version, or is damaged.
     """
     try:
-        values = json.loads(text)
-        if values.pop("format") != FORMAT:
+        values = jsonl.parse(text)
+        if not isinstance(values, dict):
+            raise ValueError("it must be a JSON object")
+        if values.pop("format", None) != FORMAT:
             raise ValueError(f"another format than {FORMAT}, the one this version reads")
-        names = tuple(values.pop("label_names"))
-        values["dtype"] = jnp.dtype(values["dtype"]).type
-        return ModelSpec(**values), names
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"model.json does not describe a model: {error}") from error
+        names = values.pop("label_names", None)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"label_names = {names!r}: they must be a list of texts")
+        return ModelSpec(**_checked(values)), tuple(names)
+    except ValueError as error:
+        raise ValueError(f"{origin} does not describe a model: {error}") from error
+
+
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of a spec in JSON as a spec takes them; ValueError where they are none."""
+    kinds = {field.name: field.type for field in dataclasses.fields(ModelSpec)}
+    for name in kinds | values:
+        if name not in values or name not in kinds:
+            raise ValueError(f"it has {'no' if name in kinds else 'the unknown key'} {name}")
+        value, kind, key = values[name], kinds[name], f"model.{name}"
+        if name == "dtype":
+            continue
+        like = {"int": int, "float": int | float, "bool": bool, "str": str}[kind]
+        fits = isinstance(value, like) and (kind == "bool" or not isinstance(value, bool))
+        if fits and key in config_rules.CHOICES:
+            fits = value in config_rules.CHOICES[key]
+        if fits and kind in ("int", "float"):
+            low, high = config_rules.RANGES.get(key, (0, None))
+            fits = (low or 0) <= value < math.inf and (high is None or value <= high)
+        if not fits:
+            raise ValueError(f"{name} = {value!r}")
+    if values["hidden_size"] % values["heads"]:
+        raise ValueError(
+            f"hidden_size = {values['hidden_size']} is not a multiple of heads = {values['heads']}"
+        )
+    if values["position"] == "rotary" and values["hidden_size"] // values["heads"] % 2:
+        raise ValueError('position = "rotary" needs heads of an even size')
+    if values["position"] == "sinusoidal" and (values["embedding_size"] or values["hidden_size"]) % 2:
+        raise ValueError('position = "sinusoidal" needs an even embedding_size')
+    if values["dtype"] not in config_rules.CHOICES["model.dtype"]:
+        raise ValueError(f"dtype = {values['dtype']!r}")
+    return {**values, "dtype": jnp.dtype(values["dtype"]).type}

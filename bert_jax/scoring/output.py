@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import logging
 
+from bert_jax import jsonl
 from bert_jax.jsonl import encoded
 
 try:
@@ -82,7 +83,7 @@ class Resumable:
         if not self._journal.exists():
             return
         try:
-            found = json.loads(self._journal.read_bytes())
+            found = jsonl.read_object(self._journal)
         except ValueError:
             found = {}
         if found.get("format") != _FORMAT or found.get("made_with") != self._made_with:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
+from bert_jax import jsonl
+from bert_jax.data import files
 from bert_jax.tasks import TaskDataError, tables
 
 _KINDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false"}
@@ -56,18 +55,13 @@ def read(file: epath.Path) -> list[Question]:
         [{"text", "answer_start"}], "is_impossible"}]}]}]}; the last is not needed.
 
     Raises:
-      TaskDataError: it is not of this form; the message names the place in it.
+      ValueError: it is not of this form; the message names the place in it.
     """
     try:
-        raw = file.read_bytes()
-        if file.name.lower().endswith(".gz"):
-            raw = gzip.decompress(raw)
-        whole = json.loads(raw.decode("utf-8-sig"))
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TaskDataError(f"{file}: not a whole gzip file ({error})") from error
-    except UnicodeDecodeError as error:
-        raise TaskDataError(f"{file}: not UTF-8 ({error})") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+        whole = jsonl.parse(files.whole(file))
+    except files.CorpusError:
+        raise
+    except ValueError as error:
         raise TaskDataError(f"{file}: not JSON ({error}): it must be one object, as SQuAD has it") from error
     if not isinstance(whole, dict):
         raise TaskDataError(f"{file}: it must be one JSON object with 'data', as SQuAD has it")

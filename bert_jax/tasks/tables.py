@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
+from bert_jax import jsonl
 from bert_jax.data import files
 from bert_jax.tasks import TaskDataError
 
@@ -144,8 +144,8 @@ def _jsonl(file: epath.Path, columns: Sequence[str]) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
-        except json.JSONDecodeError as error:
+            values = jsonl.parse(line)
+        except ValueError as error:
             raise TaskDataError(f"{where}: not JSON ({error}): each line must be an object") from error
         if not isinstance(values, dict):
             raise TaskDataError(f"{where}: {line[:40]!r}: each line must be a JSON object")
@@ -186,7 +186,7 @@ def number(row: Row, column: str) -> float:
     value = row.values[column]
     try:
         found = float("" if isinstance(value, bool) else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = float("nan")
     if not np.isfinite(found):
         raise TaskDataError(f"{row.where}: {column} {value!r}: it must be a number")

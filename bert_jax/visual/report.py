@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import html
 import importlib.resources
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from etils import epath
 
 from bert_jax import config as config_lib
+from bert_jax import jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.visual import chart
 from bert_jax.visual.chart import Curve, short
@@ -71,16 +71,15 @@ def read(workdir: epath.PathLike) -> list[Run]:
     if config is None:
         raise ReportError(f"{workdir} holds no run: name a workdir, which has a {workdir_lib.CONFIG}")
     path = folder / workdir_lib.METRICS
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
 
     def said(name: str) -> dict[str, Any]:
-        return json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+        return jsonl.read_object(folder / name) if (folder / name).exists() else {}
 
     return [
         Run(
             name=str(workdir),
             config=config_lib.flatten(config),
-            lines=[json.loads(line) for line in lines if line.endswith("\n")],
+            lines=jsonl.read_objects(path) if path.exists() else [],
             result=workdir_lib.read_result(folder),
             about=said(workdir_lib.ABOUT),
             samples=said(workdir_lib.SAMPLES),
