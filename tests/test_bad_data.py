@@ -123,6 +123,7 @@ TEXTS = [
     shards("a shard that is not there", "s/train-00000.tokens.npy is missing or damaged", {"train-00000.tokens.npy": None}),
     shards("a shard cut short", "s/train-00000.tokens.npy is missing or damaged", {"train-00000.tokens.npy": cut(0.5)}),
     shards("a shard that is empty", "s/train-00000.tokens.npy is missing or damaged", {"train-00000.tokens.npy": b""}),
+    shards("a shard whose header has an open text", "s/train-00000.tokens.npy is missing or damaged", {"train-00000.tokens.npy": lambda data: data.replace(b"}", b"'")}),
     shards("a shard that is a pickle", "s/train-00000.tokens.npy is missing or damaged", {"train-00000.tokens.npy": b"\x80\x04N."}),
     shards("a table with one bit changed", "s/train.sentences.npy is damaged: its CRC-32", {"train.sentences.npy": flipped(-3)}),
     shards("a table that is not there", "s/eval.documents.npy is missing or damaged", {"eval.documents.npy": None}),

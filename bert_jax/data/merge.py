@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import zipfile
 from collections.abc import Iterable
 from typing import Any
 
@@ -83,7 +82,7 @@ def merge(
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 part = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # whatever NumPy and zipfile raise on a damaged file
             path.unlink(missing_ok=True)
             raise ValueError(
                 f"{path} was damaged ({error}) and is removed: run again to make it anew"

@@ -116,7 +116,7 @@ def _map(directory: pathlib.Path, entry: dict[str, Any], dtype: np.dtype, check:
     path = directory / entry["file"]
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy parses the header as Python, and raises what that raises, too
         raise ShardError(f"{path} is missing or damaged ({error}): prepare the text again") from error
     if array.dtype != dtype or array.shape != (entry["items"],):
         raise ShardError(f"{path} is damaged: {array.dtype} {array.shape}, and {INDEX} says {dtype} "

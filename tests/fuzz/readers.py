@@ -1,0 +1,354 @@
+"""Each reader of what others may give: what is done with some bytes, and good bytes to begin from.
+
+A reader may refuse its bytes by an error that a command tells in one line (`flags.is_users`); any other error is
+a find, and so is a property that does not hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gzip
+import json
+import pathlib
+import tempfile
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from etils import epath
+from safetensors import numpy as safe
+
+from bert_jax import checkpoint_record, flags, spikes, workdir
+from bert_jax import config as config_lib
+from bert_jax.data import corpus, files, shard_writer, shards
+from bert_jax.data import tokenizer as tokenizer_lib
+from bert_jax.data.encoding import Tokenizer
+from bert_jax.interop import huggingface, huggingface_config, huggingface_files, tensorflow1
+from bert_jax.models import spec as spec_lib
+from bert_jax.scoring import minimal_pairs, nbest
+from bert_jax.tasks import conll, questions, superglue_data, superglue_files, tables
+from bert_jax.tasks.superglue_benchmarks import BENCHMARKS
+from bert_jax.visual import report
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "a", "b", ".", "é", "\u65e5"]
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A reader.
+
+    Attributes:
+      read: what is done with some bytes.
+      seeds: bytes that it takes.
+    """
+
+    read: Callable[[bytes], None]
+    seeds: Sequence[bytes]
+
+
+def tried(reader: Reader, data: bytes) -> str:
+    """Returns "read" or "refused"; raises what the reader must not raise."""
+    try:
+        reader.read(data)
+    except Exception as error:
+        if not flags.is_users(error):
+            raise
+        return "refused"
+    return "read"
+
+
+def _put(name: str, data: bytes) -> epath.Path:
+    """Writes a file, into a folder that its name begins with, and returns its path."""
+    path = FOLDER / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return epath.Path(path)
+
+
+def _dumps(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+# --- Text through tokenizers
+
+
+def _trained() -> list[Tokenizer]:
+    texts = ["the cats sat on a mat. naïve 2,000 日本 x" + "abcdefgh"[n % 8] * (n % 5) for n in range(60)]
+    return [
+        tokenizer_lib.train_wordpiece(texts, 60),
+        tokenizer_lib.train_sentencepiece(texts, 60),
+        tokenizer_lib.train_bytebpe(texts, 300),
+    ]
+
+
+def _text() -> Callable[[bytes], None]:
+    tokenizers = _trained()
+
+    def read(data: bytes) -> None:
+        text = data.decode("utf-8", "surrogateescape")
+        for tokenizer in tokenizers:
+            made = tokenizer.encode(text, special=False)
+            assert len(made.ids) == len(made.tokens) == len(made.offsets) == len(made.type_ids)
+            assert all(0 <= i < tokenizer.vocab_size for i in made.ids)
+            assert all(0 <= start <= end <= len(text) for start, end in made.offsets)
+            starts = [start for start, _ in made.offsets]
+            assert starts == sorted(starts), "offsets go back"
+            assert tokenizer.encode_batch([text]) == [made.ids]
+            assert isinstance(tokenizer.decode(made.ids), str)
+
+    return read
+
+
+# --- Vocabularies
+
+
+def _vocabulary(name: str, beside: dict[str, bytes] | None = None) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        for other, content in (beside or {}).items():
+            _put(f"v-{name}/{other}", content)
+        tokenizer = tokenizer_lib.load(_put(f"v-{name}/{name}", data))
+        assert tokenizer.vocab_size > 0
+        tokenizer.decode(tokenizer.encode("the cats. é").ids)
+
+    return read
+
+
+_WORDPIECE = {
+    "normalizer": {"type": "BertNormalizer", "lowercase": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "added_tokens": [{"id": 13, "content": "[X]"}],
+    "model": {"type": "WordPiece", "vocab": {word: i for i, word in enumerate(WORDS)}},
+}
+
+
+# --- Models of others
+
+
+def _config(data: bytes) -> None:
+    content = huggingface_files.read_json(_put("hf/config.json", data))
+    family = huggingface_config.family_of(content, "config.json")
+    huggingface_config.read_spec(family, content, 4, "config.json")
+    huggingface_config.read_labels(content, 2, "config.json")
+    huggingface.assemble(family, content, {}, [], 4, "hf")
+
+
+def _arrays(data: bytes) -> None:
+    folder = FOLDER / "arrays"
+    _put("arrays/model.safetensors", data)
+    tensors, _ = huggingface_files.read_tensors(epath.Path(folder))
+    assert sum(x.nbytes for x in tensors.values()) <= 4 * len(data)
+
+
+def _index(data: bytes) -> None:
+    _put("index/model.safetensors.index.json", data)
+    _put("index/w.safetensors", safe.save({"a": np.zeros(2, np.float32)}))
+    _put("secret.safetensors", safe.save({"secret": np.zeros(2, np.float32)}))
+    tensors, _ = huggingface_files.read_tensors(epath.Path(FOLDER / "index"))
+    assert "secret" not in tensors, "a file out of the directory was read"
+
+
+_TF1 = {"vocab_size": 13, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1,
+        "intermediate_size": 4, "max_position_embeddings": 4}  # fmt: skip
+
+
+def _tensorflow1(data: bytes) -> None:
+    _put("tf1/bert_config.json", _dumps(_TF1))
+    if not (FOLDER / "tf1" / "x.data-00000-of-00001").exists():
+        _put("tf1/x.data-00000-of-00001", bytes(64))
+    _put("tf1/x.index", data)
+    tensorflow1.read(epath.Path(FOLDER / "tf1"), 4)
+
+
+def _tf1_index() -> bytes:
+    import tensorflow as tf
+
+    prefix = FOLDER / "made"
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix), tensor_names=["bert/pooler/dense/kernel"], shape_and_slices=[""],
+        tensors=[tf.constant(np.zeros((4, 4), np.float32))],
+    )  # fmt: skip
+    return pathlib.Path(f"{prefix}.index").read_bytes()
+
+
+# --- Our own files
+
+
+def _shards_index(data: bytes) -> None:
+    folder = _made_shards("s-index")
+    (folder / shards.INDEX).write_bytes(data)
+    for split in ("train", "eval"):
+        shards.open(folder, split)
+
+
+def _shard(data: bytes) -> None:
+    folder = _made_shards("s-file")
+    (folder / "train-00000.tokens.npy").write_bytes(data)
+    split = shards.open(folder, "train")
+    split.read(0, split.num_tokens)
+
+
+def _made_shards(name: str) -> pathlib.Path:
+    folder = FOLDER / name
+    if not folder.exists():
+        folder.mkdir()
+        writer = shard_writer.SplitWriter(folder, "train", 100, 100)
+        writer.append(np.arange(5, 14), np.array([3, 2, 4]), np.array([0, 2, 3]))
+        splits = {"train": writer.close()}
+        shard_writer.write_index(folder, tokenizer="a", vocab_size=100, splits=splits, counts={})
+    return folder
+
+
+def _workdir(data: bytes, name: str) -> None:
+    folder = epath.Path(FOLDER / f"w-{name}")
+    _put(f"w-{name}/config.json", config_lib.to_json(config_lib.default()).encode())
+    _put(f"w-{name}/{name}", data)
+    found = report.read(folder)
+    workdir.start_metrics(folder)
+    workdir.read_facts(folder)
+    spikes.read(folder)
+    assert found
+
+
+def _config_json(data: bytes) -> None:
+    config = config_lib.from_json(data)
+    config_lib.validate(config)
+
+
+def _record(data: bytes) -> None:
+    _put("record/1/_CHECKPOINT_METADATA", data)
+    with contextlib.suppress(checkpoint_record.DamagedError):  # it is passed over
+        checkpoint_record.read(epath.Path(FOLDER / "record"), 1)
+
+
+# --- Data
+
+
+def _rows(suffix: str) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        for row in tables.rows(_put(f"rows{suffix}", data), ("a", "b")):
+            tables.text(row, "a", empty=True)
+            tables.number(row, "b")
+
+    return read
+
+
+def _superglue(data: bytes) -> None:
+    for name, benchmark in BENCHMARKS.items():
+        file = _put("superglue.jsonl", data)
+        try:
+            rows = superglue_files.coded(name, benchmark, file)
+            superglue_data.items(name, benchmark, rows, str(file))
+            list(superglue_data.inputs(name, file))
+        except ValueError as error:
+            if not flags.is_users(error):
+                raise
+
+
+def _corpus(source: str) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        config = config_lib.default()
+        config.data.source = source
+        config.data.path = str(_put("corpus.md" if source == "text" else "corpus.jsonl", data))
+        for paragraph in corpus.paragraphs(config):
+            assert paragraph.text.strip() and len(paragraph.text) <= corpus.LONGEST
+
+    return read
+
+
+def _spec() -> bytes:
+    return spec_lib.to_json(spec_lib.ModelSpec(vocab_size=13, mask_id=4, hidden_size=8, heads=2)).encode()
+
+
+_SQUAD = {"data": [{"paragraphs": [{"context": "a cat sat", "qas": [
+    {"id": "1", "question": "who?", "answers": [{"text": "a cat", "answer_start": 0}], "is_impossible": False},
+]}]}]}  # fmt: skip
+_SUPERGLUE = [
+    {"question": "a", "passage": "b", "label": True, "idx": 0},
+    {"premise": "a", "hypothesis": "b", "label": "entailment", "idx": 0},
+    {"premise": "a", "choice1": "b", "choice2": "c", "question": "cause", "label": 0, "idx": 0},
+    {"word": "a", "sentence1": "a", "sentence2": "a b", "start1": 0, "end1": 1, "start2": 0, "end2": 1,
+     "label": True},
+    {"text": "a cat it", "label": True,
+     "target": {"span1_text": "a", "span1_index": 0, "span2_text": "it", "span2_index": 2}},
+    {"passage": {"text": "a", "questions": [{"question": "b", "answers": [{"text": "c", "label": 1}]}]}},
+    {"passage": {"text": "a cat", "entities": [{"start": 0, "end": 0}]},
+     "qas": [{"query": "@placeholder", "answers": [{"text": "a"}]}]},
+]  # fmt: skip
+
+
+def readers() -> dict[str, Reader]:
+    """Returns all readers by name."""
+    wordpiece, sentencepiece, bytebpe = _trained()
+    json_lines = b'{"a": "x", "b": 1}\n{"a": "", "b": "2.5", "c": null}\n'
+    families = {
+        "bert": {"model_type": "bert", **_TF1},
+        "modernbert": {"model_type": "modernbert", **_TF1, "id2label": {"0": "a", "1": "b"}},
+        "distilbert": {"model_type": "distilbert", "vocab_size": 13, "dim": 4, "n_layers": 1, "n_heads": 1,
+                       "hidden_dim": 4, "max_position_embeddings": 4},
+        "albert": {"model_type": "albert", **_TF1, "embedding_size": 2},
+    }  # fmt: skip
+    good = _made_shards("s-good")
+    merges = {"merges.txt": bytebpe_merges(bytebpe)}
+    return {
+        "text": Reader(_text(), ["the cats. 2,000 日本 é\ud800".encode("utf-8", "surrogatepass"), b" \x00a\xff"]),
+        "vocab.txt": Reader(_vocabulary("vocab.txt"), ["\n".join(WORDS).encode()]),
+        "spiece.model": Reader(_vocabulary("spiece.model"), [sentencepiece.files()["spiece.model"]]),
+        "tokenizer.json": Reader(
+            _vocabulary("tokenizer.json"), [_dumps(_WORDPIECE), bytebpe.files()["tokenizer.json"]]
+        ),
+        "vocab.json": Reader(
+            _vocabulary("vocab.json", merges),
+            [_dumps(json.loads(bytebpe.files()["tokenizer.json"])["model"]["vocab"])],
+        ),
+        "tokenizer_config.json": Reader(
+            _vocabulary("tokenizer_config.json", {"vocab.txt": "\n".join(WORDS).encode()}),
+            [wordpiece.files()["tokenizer_config.json"], b'{"mask_token": {"content": "[MASK]"}}'],
+        ),
+        "huggingface config": Reader(_config, [_dumps(config) for config in families.values()]),
+        "safetensors": Reader(
+            _arrays, [safe.save({"a": np.ones((2, 3), np.float32), "b": np.ones(3, np.float16)})]
+        ),
+        "safetensors index": Reader(
+            _index, [_dumps({"weight_map": {"a": "w.safetensors"}}), b'{"weight_map": {"a": "../secret.safetensors"}}']
+        ),
+        "tensorflow 1 index": Reader(_tensorflow1, [_tf1_index()]),
+        "model.json": Reader(spec_lib.from_json, [_spec()]),
+        "config.json": Reader(_config_json, [config_lib.to_json(config_lib.default()).encode()]),
+        "shards.json": Reader(_shards_index, [(good / shards.INDEX).read_bytes()]),
+        "shard": Reader(_shard, [(good / "train-00000.tokens.npy").read_bytes()]),
+        "metrics.jsonl": Reader(
+            lambda data: _workdir(data, "metrics.jsonl"), [b'{"step": 1, "split": "train", "loss": 1.0}\n']
+        ),
+        "result.json": Reader(lambda data: _workdir(data, "result.json"), [b'{"value": 1.0, "best": {"member": 0}}']),
+        "checkpoint record": Reader(_record, [b'{"custom_metadata": {"record": {"format": 1}, "crc32": 1}}']),
+        "lines": Reader(lambda data: list(files.lines(_put("lines.txt", data))) and None, [b"a\nb\r\n\xef\xbb\xbfc"]),
+        "lines.gz": Reader(lambda data: list(files.lines(_put("lines.gz", data))) and None, [gzip.compress(b"a\nb")]),
+        "corpus": Reader(_corpus("text"), [b"# A *heading*\n\nSome text.\n\n---\nMore. " + b"word " * 50]),
+        "corpus jsonl": Reader(_corpus("jsonl"), [b'{"text": "a\\n\\nb"}\n{"text": "c", "x": 1}\n']),
+        "jsonl": Reader(_rows(".jsonl"), [json_lines]),
+        "csv": Reader(_rows(".csv"), [b'a,b\n"x, ""y""",1\n\nz,2\n']),
+        "tsv": Reader(_rows(".tsv"), [b"a\tb\nx\t1\r\ny\t2\n"]),
+        "conll": Reader(
+            lambda data: conll.find_scheme(conll.read(_put("ner.txt", data), (0, -1), ("words", "tags"))) and None,
+            [b"-DOCSTART- O\n\nAda B-PER\nL. I-PER\n\n# x\nin O\n", b"a\tS-X\nb\tB-Y\nc\tE-Y\n"],
+        ),
+        "squad": Reader(lambda data: questions.read(_put("squad.json", data)) and None, [_dumps(_SQUAD)]),
+        "superglue": Reader(_superglue, [_dumps(value) + b"\n" for value in _SUPERGLUE]),
+        "nbest moses": Reader(
+            lambda data: nbest.read(_put("n.txt", data)) and None, [b"0 ||| a b ||| f= 1 ||| -1\n1 ||| c ||| 2\n"]
+        ),
+        "nbest jsonl": Reader(
+            lambda data: nbest.read(_put("n.jsonl", data)) and None,
+            [b'{"id": 1, "text": "a", "score": 1, "reference": "a"}\n'],
+        ),
+        "blimp": Reader(
+            lambda data: minimal_pairs.read(str(_put("b.jsonl", data)), "good", "bad", "u") and None,
+            [b'{"good": "a", "bad": "b", "u": "x"}\n'],
+        ),
+    }  # fmt: skip
+
+
+def bytebpe_merges(tokenizer: Tokenizer) -> bytes:
+    content = json.loads(tokenizer.files()["tokenizer.json"])
+    return "".join(f"{merge}\n" for merge in content["model"]["merges"]).encode()
