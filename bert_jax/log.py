@@ -88,14 +88,14 @@ class Log:
         self._window_started, self._window_step, self._paused, self._waited = now, step, 0.0, 0.0
         return mean, share
 
-    def data_wait(self) -> float:
-        """Returns the share of all steps' time, earlier processes' included, that went into waits."""
+    def data_wait(self) -> float | None:
+        """Returns the share of all logged steps' time, earlier processes' included, that went into waits."""
         lines = [line for line in map(json.loads, self._lines) if line["split"] == "train"]
         before, taken, waited = 0, 0.0, 0.0
         for line in lines:
             own = (line["step"] - before) * line["step_seconds"]
             before, taken, waited = line["step"], taken + own, waited + own * line.get("data_wait", 0.0)
-        return waited / taken if taken else math.nan
+        return waited / taken if taken else None
 
     def advance(self) -> None:
         """Counts one step on the bar."""

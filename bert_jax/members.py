@@ -130,7 +130,7 @@ class Member:
           last: the last step.
         """
         begin, start = self._begin(), workdir_lib.start_metrics(self.root)
-        metric = begin["metric"]
+        metric, wait = begin["metric"], self.log.data_wait()
         self.result = {
             **begin,
             "value": self.latest[metric],
@@ -141,7 +141,7 @@ class Member:
             **({"stopped_early": last < self.run.steps} if self.run.config.train.patience else {}),
             "steps": last,
             "seconds": self._seconds(),
-            "data_wait": self.log.data_wait(),
+            **({} if wait is None else {"data_wait": wait}),
         }
         if self.best_step not in (None, last):
             self.log.say(
