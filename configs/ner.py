@@ -11,10 +11,14 @@ tags (IOB1, IOB2, IOBES) is found. For tags that spell no entities --config.task
 
 It is judged by F1 over entities, as conlleval counts; the guesses are in WORKDIR/predictions/eval.conll. Then
 `python -m bert_jax.predict --model=runs/ner --input=FILE --output=FILE` tags the words of lines.
-Hardware and time: 12 to 18 s a step of 32 rows of 64 tokens for a 6-layer D384 model on 2 CPU cores that
-other runs kept busy.
-Seen: no full run yet; the first 30 steps of `crf` on WNUT-17 from a 6-layer sentence encoder bring the loss
-from 2.0 to .24 a word, and still find no entity, as always saying O does.
+Hardware and time: 7 to 12 minutes a run below, on half of a CPU core.
+Seen: from a 6-layer sentence encoder (D384), parts of the training sentences (task.train_rows), rows of 64
+tokens, optimizer.learning_rate=2e-4, task.head_rate=5; F1 over entities of the development files:
+
+    WNUT-17, 1,700 sentences, 160 steps         linear .475  crf .473  bilstm_crf .385
+    NCBI-disease, 1,600 sentences, 100 steps    linear .674  crf .685
+
+The BiLSTM starts from nothing, and has hardly begun to learn in so few steps.
 """
 
 from ml_collections import ConfigDict
