@@ -13,8 +13,8 @@ WORKDIR/predictions; beside RTE's folder those of AX-b and AX-g too. CB, COPA an
 ReCoRD's passages are read once for each entity of each query: an epoch is for accelerators.
 Hardware and time: 3 to 4 minutes each of the runs below, on half of a CPU core.
 Seen: from a 6-layer sentence encoder (D384), 32 training examples and a learning rate of 2e-4: CB (val.jsonl,
-15 epochs) F1 .537, accuracy .661, its majority class's .194 and .411; COPA (val.jsonl, 20 epochs) accuracy .52,
-.45; BoolQ (32 examples, 10 epochs) accuracy .50, .594: not learnt from so few. No full run yet.
+15 epochs) F1 .537, accuracy .661, its majority class's .194 and .411; COPA (val.jsonl, 20 epochs) accuracy
+.52, .45; BoolQ (32 examples, 10 epochs) accuracy .50, .594: not learnt from so few. No full run yet.
 """
 
 from ml_collections import ConfigDict
