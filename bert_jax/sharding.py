@@ -133,7 +133,7 @@ def param_shardings(boxed: Any, mesh: Mesh) -> Any:
     Raises:
       ValueError: a parameter names no axes, or one that no rule knows: it would be left whole in silence.
     """
-    known = {*(name for name, _ in RULES), *UNSHARED}
+    known = {*(name for name, _ in RULES), *UNSHARED, None}  # None says by itself that nobody shares it
     leaves = jax.tree.leaves_with_path(boxed, is_leaf=lambda x: isinstance(x, nn.meta.AxisMetadata))
     for path, leaf in leaves:
         names = getattr(leaf, "names", None)
@@ -141,7 +141,7 @@ def param_shardings(boxed: Any, mesh: Mesh) -> Any:
             raise ValueError(
                 f"no rule says where parameter {jax.tree_util.keystr(path, simple=True, separator='/')} "
                 f"is to lie: its axes are {names}, and sharding.RULES and UNSHARED know "
-                f"{', '.join(sorted(known))}"
+                f"{', '.join(sorted(filter(None, known)))}"
             )
     with rules():
         return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh)

@@ -1,5 +1,6 @@
 """Starting from given weights: what is taken, what is said, and what is refused."""
 
+import dataclasses
 import importlib
 import pathlib
 
@@ -56,6 +57,32 @@ def test_every_recipes_parameters_have_a_place_on_the_mesh(name):
         boxed = jax.eval_shape(Model(spec).init, jax.random.key(0), row)["params"]
         places = jax.tree.leaves(sharding.param_shardings(boxed, sharding.make_mesh(c.mesh)))
         assert len(places) == len(jax.tree.leaves(nn.unbox(boxed)))
+
+
+HEADS = {
+    "classes": {"labels": 3},
+    "attention": {"labels": 3, "pooling": "attention"},
+    "marked": {"labels": 3, "marked": 2},
+    **{head: {"token_labels": 3, "token_head": head} for head in ("linear", "crf", "bilstm", "bilstm_crf")},
+    "span": {"has_span": True},
+    "replaced": {"has_rtd": True},
+    "pairs": {"has_nsp": True, "nsp_head": "single"},
+    "spelling": {"has_mlm": True, "has_spelling": True},
+    "plain": {"has_mlm": True, "mlm_head": "plain"},
+    "tta": {"has_mlm": True, "kind": "tta", "tta_query": "mask_token"},
+    "synthesizer": {"attention": "random"},
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_heads_parameters_have_a_place_on_the_mesh(name):
+    c = config_lib.default()
+    c.model.update({"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "scan": True})
+    spec = spec_lib.from_config(c.model, vocab_size=20, mask_id=4)
+    spec = dataclasses.replace(spec, **{"has_mlm": False, **HEADS[name]})
+    boxed = jax.eval_shape(Model(spec).init, jax.random.key(0), {"tokens": jnp.zeros((1, 4), jnp.int32)})
+    places = sharding.param_shardings(boxed["params"], sharding.make_mesh(c.mesh))
+    assert len(jax.tree.leaves(places)) == len(jax.tree.leaves(nn.unbox(boxed["params"])))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,14 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models import sequence
-from bert_jax.models.spec import ModelSpec, activation, dense, dense_init, layer_norm
+from bert_jax.models.spec import (
+    ModelSpec,
+    activation,
+    dense,
+    dense_init,
+    layer_norm,
+    recurrent_inits,
+)
 from bert_jax.models.vocabulary import Unmade
 
 # Logit of a padded row of the vocabulary: its probability is exactly 0 in float32.
@@ -103,10 +110,9 @@ class BiLstm(nn.Module):
           lengths: (B,) int32, how many; what stands behind them changes nothing before it.
         """
         x = x.astype(jnp.float32)
-        init = nn.with_logical_partitioning(nn.initializers.lecun_normal(), ("embed", "labels"))
 
         def cell(name: str) -> nn.OptimizedLSTMCell:
-            return nn.OptimizedLSTMCell(self.spec.lstm_size, kernel_init=init, name=name)
+            return nn.OptimizedLSTMCell(self.spec.lstm_size, **recurrent_inits(), name=name)
 
         forward = nn.RNN(cell("forward"))(x, seq_lengths=lengths)
         backward = nn.RNN(cell("backward"), reverse=True, keep_order=True)(x, seq_lengths=lengths)

@@ -180,6 +180,17 @@ def dense(spec: ModelSpec, size: int, axes: tuple[str, str], name: str, bias: bo
     )
 
 
+def recurrent_inits() -> dict[str, nn.initializers.Initializer]:
+    """Returns the initialisers of a recurrent cell, its arrays' axes named for the sharding rules."""
+    return {
+        "kernel_init": nn.with_logical_partitioning(nn.initializers.lecun_normal(), ("embed", "labels")),
+        "recurrent_kernel_init": nn.with_logical_partitioning(
+            nn.initializers.orthogonal(), ("embed_out", "labels")
+        ),
+        "bias_init": nn.with_logical_partitioning(nn.initializers.zeros, ("labels",)),
+    }
+
+
 def activation(spec: ModelSpec) -> Any:
     """Returns the feed-forward activation, an elementwise function."""
     return {

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models.spec import ModelSpec, dense
+from bert_jax.models.spec import ModelSpec, dense, recurrent_inits
 
 
 class Detector(nn.Module):
@@ -23,10 +23,9 @@ class Detector(nn.Module):
         """
         embedded = embedded.astype(jnp.float32)
         lengths = jnp.sum(segment_ids > 0, axis=1)
-        init = nn.with_logical_partitioning(nn.initializers.lecun_normal(), ("embed", "labels"))
 
         def cell(name: str) -> nn.GRUCell:
-            return nn.GRUCell(self.spec.gru_size, kernel_init=init, name=name)
+            return nn.GRUCell(self.spec.gru_size, **recurrent_inits(), name=name)
 
         forward = nn.RNN(cell("forward"))(embedded, seq_lengths=lengths)
         backward = nn.RNN(cell("backward"), reverse=True, keep_order=True)(embedded, seq_lengths=lengths)
