@@ -56,7 +56,8 @@ def _as_a_process(folder: pathlib.Path) -> Iterator[None]:
     root = logging.getLogger()
     filters = [(handler, list(handler.filters)) for handler in root.handlers]
     handlers, verbosity = list(root.handlers), absl_logging.get_verbosity()
-    handler = absl_logging.get_absl_handler()
+    handler, logger = absl_logging.get_absl_handler(), absl_logging.get_absl_logger()
+    level = logger.level  # which nothing has set before the first command does
     signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     before = pathlib.Path.cwd()
     with (
@@ -76,6 +77,7 @@ def _as_a_process(folder: pathlib.Path) -> Iterator[None]:
                 each.filters = its
             root.handlers = handlers
             absl_logging.set_verbosity(verbosity)
+            logger.setLevel(level)
             for number, its in signals.items():
                 signal.signal(number, its)
             for name in set(absl_flags.FLAGS) - _OTHERS:
