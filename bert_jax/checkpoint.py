@@ -11,9 +11,10 @@ passed over on restore, and a run whose model has changed is told so instead of 
 
 from __future__ import annotations
 
+import contextlib
 import logging as python_logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -31,9 +32,9 @@ PyTree = Any
 Best = Literal["min", "max"]
 
 
-# Orbax tells several lines a save; only what needs attention should reach the user.
+# Orbax tells several lines a save; only what needs attention should reach the user. Errors are raised, too.
 logging.get_absl_logger().addFilter(
-    lambda record: record.levelno >= python_logging.WARNING or "orbax" not in record.pathname
+    lambda record: record.levelno == python_logging.WARNING or "orbax" not in record.pathname
 )
 
 
@@ -98,7 +99,7 @@ class Checkpoints:
     ) -> None:
         """Starts saving; returns once the arrays are copied, so the next step may donate them.
 
-        A step that is there already is left as it is. An error of the save before is raised here.
+        A step that is there already is left as it is. That the save before failed is raised here.
 
         Args:
           step: number of updates made, the checkpoint's name.
@@ -121,12 +122,13 @@ class Checkpoints:
             **({"notes": {**notes}} if notes else {}),
         }
         self._metrics[step] = record["metric"]
-        self._orbax.save_checkpointables_async(
-            step,
-            {"state": state},
-            force=True,
-            custom_metadata={"record": record, "crc32": checkpoint_record.crc32(record)},
-        )
+        with self._telling():
+            self._orbax.save_checkpointables_async(
+                step,
+                {"state": state},
+                force=True,
+                custom_metadata={"record": record, "crc32": checkpoint_record.crc32(record)},
+            )
 
     def notes(self, step: int) -> dict[str, Any]:
         """Returns what `save` was given of a step, which is whole, to keep beside its arrays."""
@@ -235,12 +237,28 @@ class Checkpoints:
             self._orbax.reload()
 
     def wait(self) -> None:
-        """Returns when the save under way is complete; raises its error if it failed."""
-        self._orbax.wait()
+        """Returns when the save under way is complete. Raises CheckpointError if it failed."""
+        with self._telling():
+            self._orbax.wait()
 
     def close(self) -> None:
-        """Waits for the save under way and ends the background threads."""
-        self._orbax.close()
+        """Waits for the save under way and ends the background threads. Raises as `wait`."""
+        with self._telling():
+            self._orbax.close()
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tells of a save that failed, whatever Orbax and TensorStore raised of it, by its cause."""
+        try:
+            yield
+        except (CheckpointError, MemoryError):
+            raise
+        except Exception as error:
+            raise CheckpointError(
+                f"a checkpoint could not be saved in {self._directory}: "
+                f"{checkpoint_record.first_line(error)}; those before it are whole: mend the cause, such as "
+                "a full disk, and start the same command again"
+            ) from error
 
 
 class _Preservation:

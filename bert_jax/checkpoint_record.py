@@ -99,4 +99,4 @@ def first_line(error: BaseException) -> str:
     while error.__cause__ is not None:  # Orbax wraps a lost file in a remark on its handlers
         error = error.__cause__
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:300] if text else 'no message'}"
+    return f"{type(error).__name__}: {text[0][:600] if text else 'no message'}"

@@ -2,7 +2,9 @@
 
 import gzip
 import pathlib
+import resource
 
+import jax
 import jax.numpy as jnp
 import pytest
 from etils import epath
@@ -10,6 +12,7 @@ from etils import epath
 from bert_jax import config as config_lib
 from bert_jax import workdir
 from bert_jax.checkpoint import Checkpoints
+from bert_jax.checkpoint_record import CheckpointError
 from bert_jax.data import files
 
 
@@ -59,3 +62,25 @@ def test_a_reader_leaves_what_is_being_saved(tmp_path: pathlib.Path) -> None:
         checkpoints.save(int(saves), {"x": jnp.ones(2)})  # done after what is to go has gone
         checkpoints.close()
         assert unfinished.exists() == kept
+
+
+def test_a_save_that_finds_no_room_is_told(tmp_path: pathlib.Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=2, best_mode=None)
+    checkpoints.save(1, {"x": jnp.ones(2)})
+    checkpoints.wait()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        checkpoints.save(2, {"x": jnp.ones(100_000)})
+        with pytest.raises(
+            CheckpointError, match=r"could not be saved in .*File too large.*start the same command again"
+        ):
+            checkpoints.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    checkpoints.close()
+    again = Checkpoints(tmp_path, keep=2, best_mode=None)
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    step, state = again.restore({"x": jax.ShapeDtypeStruct((2,), jnp.float32, sharding=place)})
+    again.close()
+    assert (step, state["x"].tolist()) == (1, [1, 1])
