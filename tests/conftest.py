@@ -1,11 +1,13 @@
 """Shared by all tests: strict numerics, quick compilation, and the way to real data."""
 
+import logging
 import os
 import pathlib
 from importlib import util
 
 import jax
 import pytest
+from absl import logging as absl_logging
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_platforms", "cpu")
@@ -20,6 +22,14 @@ os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 def quick_compilation(request: pytest.FixtureRequest) -> None:
     """Compiles without optimizing, but for the slow tests, whose time goes into running."""
     jax.config.update("jax_disable_most_optimizations", "slow" not in request.keywords)
+
+
+@pytest.fixture(autouse=True)
+def levels_of_logging() -> None:
+    """Starts every test from the levels that a library is imported with, whatever earlier ones set."""
+    logging.getLogger().setLevel(logging.WARNING)
+    absl_logging.set_verbosity(absl_logging.WARNING)
+    absl_logging.get_absl_logger().setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
