@@ -4,11 +4,12 @@ import csv
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import small
 import tiny_models
 
-from bert_jax import benchmarks, flops
+from bert_jax import benchmarks, build, flops
 from bert_jax import config as config_lib
 from bert_jax.benchmarks import curves, inputs, peer, preparation, scoring, training
 from bert_jax.data import corpus
@@ -56,6 +57,11 @@ def test_the_train_step_is_measured_by_the_models_own_flops(tmp_path):
     spec = spec_lib.from_config(config.model, vocab_size=109, mask_id=4)  # all that the text gives
     assert result["model_flops"] == flops.train_step(spec, size, length, result["predictions"])
     assert result["tokens_per_second"] == pytest.approx(size * length / result["step_seconds"])
+    run = build.build(*build.complete(config, None))
+    batches = [run.phases[0].train.batch(i, np.arange(size)) for i in range(8)]
+    real = np.mean([batch["segment_ids"] > 0 for batch in batches])
+    assert 0 < real < 1
+    assert result["real_tokens_per_second"] == pytest.approx(real * result["tokens_per_second"])
     low, high = result["peak_share_spread"]
     assert 0 < low <= result["peak_share"] <= high
     assert "peers" not in result

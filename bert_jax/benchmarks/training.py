@@ -36,8 +36,9 @@ def measure(
 
     Returns:
       JSON values: `tokens_per_second` (places of the rows, padding too: both sides compute them),
-      `step_seconds`, `model_flops`, `peak_flops` and `peak_share`, medians over the rounds; with peers
-      `peers`, by name, and `ratio_<peer>` with its `_spread`.
+      `real_tokens_per_second` (without padding), `step_seconds`, `model_flops`, `peak_flops` and
+      `peak_share`, medians over the rounds; with peers `peers`, by name, and `ratio_<peer>` with its
+      `_spread`.
 
     Raises:
       UsageError: the peer does not compute the config's model or objectives.
@@ -72,6 +73,7 @@ def measure(
         found = benchmarks.in_turns({**contenders, "peak": peak}, rounds)
     seconds = [x / steps for x in found["ours"]]
     length = batches[0]["tokens"].shape[-1]
+    real = sum(int((batch["segment_ids"] > 0).sum()) for batch in batches) / len(batches)
     capacity = sum(getattr(objective, "capacity", 0) for objective in phase.setup.objectives)
     work = flops.train_step(spec, size, length, capacity)
     shares = [work / s / p for s, p in zip(seconds, peaks, strict=True)]
@@ -85,6 +87,7 @@ def measure(
         "steps": steps,
         "step_seconds": statistics.median(seconds),
         "tokens_per_second": size * length / statistics.median(seconds),
+        "real_tokens_per_second": real * size / len(rows) / statistics.median(seconds),
         "model_flops": work,
         "peak_flops": statistics.median(peaks),
         "peak_share": statistics.median(shares),

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models import sequence
+from bert_jax.models.activations import gelu
 from bert_jax.models.spec import (
     ModelSpec,
     activation,
@@ -72,9 +73,7 @@ class Pooler(nn.Module):
         x = dense(spec, spec.hidden_size, ("embed", "embed_out"), "dense", spec.bias)(x)
         if spec.pooler == "norm":
             return layer_norm(spec, "norm")(activation(spec)(x))
-        return {"tanh": jnp.tanh, "relu": nn.relu, "gelu": lambda y: nn.gelu(y, approximate=False)}[
-            spec.pooler
-        ](x)
+        return {"tanh": jnp.tanh, "relu": nn.relu, "gelu": gelu}[spec.pooler](x)
 
 
 class AttentionPooling(nn.Module):

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config_rules, jsonl
 from bert_jax.kernels import BLOCKS_FROM, PLATFORMS
+from bert_jax.models.activations import ACTIVATIONS
 
 FORMAT = 1  # version of model.json
 VOCAB_MULTIPLE = 128  # tables are padded to whole TPU lanes, and so that a mesh axis divides them
@@ -193,11 +194,7 @@ def recurrent_inits() -> dict[str, nn.initializers.Initializer]:
 
 def activation(spec: ModelSpec) -> Any:
     """Returns the feed-forward activation, an elementwise function."""
-    return {
-        "gelu": lambda x: nn.gelu(x, approximate=False),
-        "gelu_tanh": lambda x: nn.gelu(x, approximate=True),
-        "relu": nn.relu,
-    }[spec.activation]
+    return ACTIVATIONS[spec.activation]
 
 
 def to_json(spec: ModelSpec, label_names: tuple[str, ...] = ()) -> str:
