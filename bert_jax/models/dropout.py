@@ -41,6 +41,7 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array
     return threefry(jax.random.key_data(key), place)
 
 
+@jax.jit  # so that each shape is traced once, and not in every layer
 def threefry(key: jax.Array, counter: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns the two words of Threefry-2x32's blocks, with 20 rounds (Salmon et al. 2011, section 4.2).
 
