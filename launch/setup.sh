@@ -12,8 +12,6 @@ venv=${BERT_JAX_VENV:-$PWD/.venv}
 python=$venv/bin/python
 # Another environment's packages must not be found before this one's.
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
-# Large pages for what a step on a CPU allocates and gives back: its page faults are a tenth of its time.
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 
 # find_python [CHECK]: sets `found` to an interpreter that runs, and that CHECK takes: a name such as
 # python3.12 may be a shim that answers "command not found".
