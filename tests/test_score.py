@@ -22,7 +22,7 @@ from bert_jax import flops
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import load
 from bert_jax.models.model import Model
-from bert_jax.scoring import Scorer, batches, cost, output
+from bert_jax.scoring import Scorer, batches, cost, output, program
 from bert_jax.scoring import rows as rows_lib
 
 LINES = [
@@ -271,6 +271,24 @@ def test_states_of_a_part_are_those_of_the_whole(tokenizer: Any) -> None:
             {"params": plain.params},
             method=lambda m: m.encoder(*[jnp.ones((1, 4), jnp.int32)] * 4, False, asked=slice(1, 2)),
         )
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/maps").exists(), reason="the system tells no memory maps")
+def test_programs_that_are_forgotten_leave_no_memory_maps(tokenizer: tokenizer_lib.Tokenizer) -> None:
+    def maps() -> int:
+        return len(pathlib.Path("/proc/self/maps").read_text().splitlines())
+
+    program.forget()
+    counts = [maps()]
+    for size in (8, 16, 24):
+        made = tiny_models.source(tokenizer, kind="tta", feed_forward_size=size)
+        scores(made)
+        counts.append(maps())
+        program.forget()
+        counts.append(maps())
+    grown = counts[1] - counts[0]
+    assert grown > 10
+    assert counts[-1] - counts[0] < grown, counts
 
 
 def test_few_texts_get_smaller_batches_and_less_padding() -> None:

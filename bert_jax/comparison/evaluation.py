@@ -25,7 +25,7 @@ from bert_jax.comparison.plan import ComparisonError, Planned
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import load, native
 from bert_jax.models import spec as spec_lib
-from bert_jax.scoring import Scorer, minimal_pairs, nbest, similarity, tuning
+from bert_jax.scoring import Scorer, minimal_pairs, nbest, program, similarity, tuning
 from bert_jax.scoring.vectors import Embedder
 from bert_jax.tasks import scores
 
@@ -111,6 +111,7 @@ def evaluate(run: Planned, data: Data) -> Values:
             workdir_lib.write(file, json.dumps(kept, indent=2) + "\n")
             logging.info("%s: %s in %.0f s", run.name, name.replace("_", " "), time.monotonic() - began)
         found |= {key: value for key, value in kept[name].items() if key != "data"}
+    program.forget()  # no other model takes this one's programs
     return found
 
 

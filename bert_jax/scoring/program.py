@@ -46,6 +46,16 @@ def shared(function: Callable[..., Any], devices: Mesh, *static: Any) -> Callabl
     return jax.jit(run)
 
 
+def forget() -> None:
+    """Gives back all that was compiled in this process.
+
+    On Linux a process may have 65,530 memory maps; programs of a few models fill them, and the next one then
+    ends in an error of the compiler.
+    """
+    shared.cache_clear()
+    jax.clear_caches()
+
+
 def states(
     spec: ModelSpec, params: Any, tokens: jax.Array, segment_ids: jax.Array, asked: tuple[int, int | None]
 ) -> jax.Array:
