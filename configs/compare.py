@@ -12,9 +12,9 @@ ones. (A rotary T-TA has no position vector, so both queries are one.) A row hol
 alone with itself. T-TA and left-to-right models predict every token, as published; masked ones 15%.
 Hardware and time: all ten runs of the command's defaults took 65 minutes of a core to train and 17 to judge:
 about 50 minutes on two CPU cores.
-Seen: on novels, speeches and wikitext, held-out losses of 3 layers: tta 4.636, tta_mask 4.751, tta_rope 4.153
-(unigram 6.436); mlm 5.752, mlm_rope 4.780 (6.490); causal 4.859 (6.476); of 6 and 12 layers tta_rope 3.982 and
-3.872, mlm_rope 4.773 and 4.796. The whole table and what it shows are in the README.
+Seen: on novels, speeches and wikitext, held-out losses of 3 layers: tta 4.636, tta_mask 4.751, tta_rope
+4.153 (unigram 6.436); mlm 5.752, mlm_rope 4.780 (6.490); causal 4.859 (6.476). Of 6 and 12 layers tta_rope
+3.982 and 3.872, mlm_rope 4.773 and 4.796. The whole table and what it shows are in the README.
 """
 
 from ml_collections import ConfigDict

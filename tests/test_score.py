@@ -291,20 +291,6 @@ def test_programs_that_are_forgotten_leave_no_memory_maps(tokenizer: tokenizer_l
     assert counts[-1] - counts[0] < grown, counts
 
 
-def test_few_texts_get_smaller_batches_and_less_padding() -> None:
-    assert [batches.fitting(1024, n) for n in (16384, 16383, 8192, 8191, 5, 0)] == [
-        1024, 512, 512, 256, 256, 256,
-    ]  # fmt: skip
-    assert batches.fitting(2, 1) == 1
-    rows = [[0] * (4 + n % 30) for n in range(300)]
-
-    def computed(tokens: int) -> int:
-        return sum(width * height for width, height, _ in batches.plan(rows, len, 100, tokens, 1))
-
-    total = sum(map(len, rows))
-    assert computed(batches.fitting(1024, total)) < 1.2 * total < 1.25 * total < computed(1024)
-
-
 def test_few_shapes_and_full_batches() -> None:
     widths = {batches.padded(n, 512) for n in range(1, 513)}
     assert len(widths) == 24

@@ -17,9 +17,6 @@ _ON_CPU, _ELSEWHERE = 1024, 16384
 # Tokens whose logits over the vocabulary exist at once, on each device.
 _LOGITS_ON_CPU, _LOGITS_ELSEWHERE = 256, 2048
 
-# A file of fewer batches gets smaller ones, to a quarter: few rows in a batch are more alike in length.
-_FEW, _PARTS = 16, 4
-
 AHEAD = 2  # batches that are under way while an earlier one's result is read
 
 _SHORTEST, _STEPS = 4, 4  # the shortest row, and how many lengths lie between one power of two and the next
@@ -28,14 +25,6 @@ _SHORTEST, _STEPS = 4, 4  # the shortest row, and how many lengths lie between o
 def budget(tokens: int) -> int:
     """Returns the tokens of a batch on one device: as asked, or for 0 what suits the device."""
     return tokens or (_ON_CPU if jax.default_backend() == "cpu" else _ELSEWHERE)
-
-
-def fitting(tokens: int, total: int) -> int:
-    """Returns the tokens of a batch where there are `total` in all: as many, or a half or a quarter."""
-    least = max(1, tokens // _PARTS)
-    while tokens > least and total < _FEW * tokens:
-        tokens = max(least, tokens // 2)
-    return tokens
 
 
 def logits() -> int:

@@ -23,7 +23,7 @@ def define_batch_tokens() -> flags.FlagHolder[int]:
     return flags.DEFINE_integer(
         "batch_tokens",
         0,
-        "Tokens computed at once on a device; 0: 1024 on a CPU, 16384 elsewhere, and less for few texts.",
+        "Tokens computed at once on a device; 0: 1024 on a CPU, 16384 elsewhere.",
         lower_bound=0,
     )
 

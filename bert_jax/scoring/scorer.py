@@ -105,7 +105,7 @@ class Scorer:
       method: "auto", "tta", "pll" or "causal"; each model has one of them.
       ends: score the end tokens too.
       whole_words: in "pll", mask all pieces of a word together.
-      batch_tokens: tokens of a batch on each device; 0: what suits the device, and texts that are few.
+      batch_tokens: tokens of a batch on each device; 0: what suits the device.
 
     Attributes:
       method: the method, "auto" resolved.
@@ -134,7 +134,7 @@ class Scorer:
         self._layout = Layout(
             source.tokenizer, self._spec.max_positions, self.method, ends=ends, whole_words=whole_words
         )
-        self._budget, self._is_asked = batches.budget(batch_tokens), bool(batch_tokens)
+        self._budget = batches.budget(batch_tokens)
         self._mesh = program.mesh()
         params = {name: source.params[name] for name in ("encoder", "token_head")}
         self._params = program.on_all(params, self._mesh)
@@ -151,13 +151,9 @@ class Scorer:
         Raises:
           ValueError: the model gives NaN.
         """
-        texts, tokens = iter(texts), self._budget if self._is_asked else 0
+        texts = iter(texts)
         while window := self._window(texts):
-            rows = [row for number, line in enumerate(window) for row in self._layout.rows(number, line)]
-            # Once: other sizes at the end of a long file would be compiled for it alone.
-            total = sum(len(row.ids) for row in rows) // self._mesh.size
-            tokens = tokens or batches.fitting(self._budget, total)
-            yield from self._scored(window, rows, tokens)
+            yield from self._scored(window)
 
     def _window(self, texts: Iterator[str]) -> list[Line]:
         lines: list[Line] = []
@@ -174,9 +170,9 @@ class Scorer:
                 break
         return lines
 
-    def _scored(self, lines: Sequence[Line], rows: Sequence[Row], tokens: int) -> Iterator[Scored]:
-        """Scores lines by their rows, in batches of so many tokens on a device."""
+    def _scored(self, lines: Sequence[Line]) -> Iterator[Scored]:
         values = [np.full(len(line.tokens), np.nan, np.float32) for line in lines]
+        rows = [row for number, line in enumerate(lines) for row in self._layout.rows(number, line)]
         longest, devices = self._spec.max_positions, self._mesh.size
         under_way: collections.deque[tuple[list[Row], int, jax.Array]] = collections.deque()
 
@@ -189,7 +185,7 @@ class Scorer:
                     values[row.line][row.slots] = by_device[device, at : at + len(row.slots)]
                     at += len(row.slots)
 
-        planned = batches.plan(rows, lambda row: len(row.ids), longest, tokens, devices)
+        planned = batches.plan(rows, lambda row: len(row.ids), longest, self._budget, devices)
         for width, height, some in planned:
             under_way.append((some, height, self._dispatch(some, width, height)))
             if len(under_way) > batches.AHEAD:
