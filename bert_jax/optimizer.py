@@ -102,12 +102,17 @@ def make(
     )
 
 
-def _clip(most: float, updates: Any, params: Any) -> Any:
-    """Scales the gradient to the norm `most`, if its own is larger (Pascanu et al. 2013, algorithm 1).
+def clip_scale(most: float, norm: jax.Array) -> jax.Array:
+    """Returns what a gradient of this norm is multiplied by, so that its norm is at most `most`.
 
-    By one factor: optax's own divides each element, which a CPU then does in a pass of its own.
+    Pascanu et al. 2013, algorithm 1.
     """
-    scale = jnp.minimum(1.0, most / optax.tree.norm(updates))
+    return jnp.minimum(1.0, most / norm)
+
+
+def _clip(most: float, updates: Any, params: Any) -> Any:
+    """By one factor: optax's own divides each element, which a CPU then does in a pass of its own."""
+    scale = clip_scale(most, optax.tree.norm(updates))
     return jax.tree.map(lambda x: x * scale.astype(x.dtype), updates)
 
 

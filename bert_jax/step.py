@@ -196,7 +196,7 @@ def make_train_step(
         metrics["grad_norm"] = (norm, one)
         if setup.clip:
             metrics["clipped"] = ((norm > setup.clip).astype(jnp.float32), one)
-            metrics["clip_scale"] = (jnp.minimum(1.0, setup.clip / norm), one)
+            metrics["clip_scale"] = (optimizer_lib.clip_scale(setup.clip, norm), one)
         metrics["tokens"] = (jnp.sum(batch["segment_ids"] > 0).astype(jnp.float32), one)
         metrics["row_length"] = (one * batch["tokens"].shape[-1], one)
         metrics["learning_rate"] = (learning_rate, one)

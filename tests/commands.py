@@ -55,9 +55,7 @@ def _as_a_process(folder: pathlib.Path) -> Iterator[None]:
     sys.modules.pop("config_config", None)  # what ml_collections calls every config file
     root = logging.getLogger()
     filters = [(handler, list(handler.filters)) for handler in root.handlers]
-    handlers, verbosity = list(root.handlers), absl_logging.get_verbosity()
-    handler, logger = absl_logging.get_absl_handler(), absl_logging.get_absl_logger()
-    level = logger.level  # which nothing has set before the first command does
+    handlers, handler = list(root.handlers), absl_logging.get_absl_handler()
     signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     before = pathlib.Path.cwd()
     with (
@@ -76,8 +74,6 @@ def _as_a_process(folder: pathlib.Path) -> Iterator[None]:
             for each, its in filters:
                 each.filters = its
             root.handlers = handlers
-            absl_logging.set_verbosity(verbosity)
-            logger.setLevel(level)
             for number, its in signals.items():
                 signal.signal(number, its)
             for name in set(absl_flags.FLAGS) - _OTHERS:

@@ -1,5 +1,7 @@
 """The nonlinearities: values, slopes, and what their gradient keeps."""
 
+import re
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -50,5 +52,6 @@ def test_the_forward_pass_keeps_no_erf_for_the_backward_one() -> None:
     def loss(x: jax.Array) -> jax.Array:
         return gelu(x).sum()
 
-    computed = jax.jit(jax.value_and_grad(loss)).lower(jnp.ones((256, 256))).as_text()
-    assert computed.count("chlo.erf") + computed.count("mhlo.erf") == 2
+    lowered = jax.jit(jax.value_and_grad(loss)).lower(jnp.ones((256, 256)))
+    # One for each pass: where they are alike the compiler makes one of them, and keeps what it gave.
+    assert len(re.findall(r"\berf\(", lowered.compile().as_text())) == 2

@@ -28,6 +28,7 @@ def _gelu_jvp(inputs: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax
     return gelu(x), tangent * slope.astype(x.dtype)
 
 
+# By the names of `model.activation`.
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
     "gelu_tanh": lambda x: nn.gelu(x, approximate=True),

@@ -16,11 +16,12 @@ from jax.ad_checkpoint import checkpoint_name
 from bert_jax.models import masks, sequence
 from bert_jax.models import positions as position_lib
 from bert_jax.models import spec as spec_lib
+from bert_jax.models.activations import ACTIVATIONS
 from bert_jax.models.attention import KEPT, Attention
 from bert_jax.models.blocks import Rows
 from bert_jax.models.dropout import Dropout
 from bert_jax.models.masks import Mask
-from bert_jax.models.spec import ModelSpec, activation, dense_init, layer_norm
+from bert_jax.models.spec import ModelSpec, dense_init, layer_norm
 from bert_jax.models.splash import Tiles
 
 # What the backward pass of a layer finds, beside the layer's input; the rest it computes again.
@@ -86,7 +87,7 @@ class Layer(nn.Module):
             spec_lib.dense, spec, spec.feed_forward_size, ("embed", "mlp"), bias=spec.bias
         )
         rows = sequence.merged(x)
-        hidden = activation(spec)(wide(name="feed_forward_in")(rows))
+        hidden = ACTIVATIONS[spec.activation](wide(name="feed_forward_in")(rows))
         if spec.gated:
             hidden = hidden * wide(name="feed_forward_gate")(rows)
         out = nn.Dense(

@@ -5,10 +5,9 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models import sequence
-from bert_jax.models.activations import gelu
+from bert_jax.models.activations import ACTIVATIONS, gelu
 from bert_jax.models.spec import (
     ModelSpec,
-    activation,
     dense,
     dense_init,
     layer_norm,
@@ -46,7 +45,7 @@ class TokenHead(nn.Module):
             bias = jnp.zeros(spec.padded_vocab_size)
         else:
             to_table = dense(spec, spec.embedded_size, ("embed", "embed_out"), "dense", spec.bias)
-            x = layer_norm(spec, "norm")(activation(spec)(to_table(rows)))
+            x = layer_norm(spec, "norm")(ACTIVATIONS[spec.activation](to_table(rows)))
             table = word
             bias = self.param(
                 "bias",
@@ -72,7 +71,7 @@ class Pooler(nn.Module):
         spec = self.spec
         x = dense(spec, spec.hidden_size, ("embed", "embed_out"), "dense", spec.bias)(x)
         if spec.pooler == "norm":
-            return layer_norm(spec, "norm")(activation(spec)(x))
+            return layer_norm(spec, "norm")(ACTIVATIONS[spec.activation](x))
         return {"tanh": jnp.tanh, "relu": nn.relu, "gelu": gelu}[spec.pooler](x)
 
 
@@ -137,7 +136,8 @@ class ReplacedTokenHead(nn.Module):
         """Returns (B, S) float32 logits from (B, S, D) states; positive: replaced."""
         spec = self.spec
         x = dense(spec, spec.hidden_size, ("embed", "embed_out"), "dense")(hidden)
-        return dense(spec, 1, ("embed", "labels"), "out")(activation(spec)(x))[..., 0].astype(jnp.float32)
+        x = ACTIVATIONS[spec.activation](x)
+        return dense(spec, 1, ("embed", "labels"), "out")(x)[..., 0].astype(jnp.float32)
 
 
 class NextSentenceHead(nn.Module):

@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 
 from bert_jax import config_rules, jsonl
 from bert_jax.kernels import BLOCKS_FROM, PLATFORMS
-from bert_jax.models.activations import ACTIVATIONS
 
 FORMAT = 1  # version of model.json
 VOCAB_MULTIPLE = 128  # tables are padded to whole TPU lanes, and so that a mesh axis divides them
@@ -190,11 +189,6 @@ def recurrent_inits() -> dict[str, nn.initializers.Initializer]:
         ),
         "bias_init": nn.with_logical_partitioning(nn.initializers.zeros, ("labels",)),
     }
-
-
-def activation(spec: ModelSpec) -> Any:
-    """Returns the feed-forward activation, an elementwise function."""
-    return ACTIVATIONS[spec.activation]
 
 
 def to_json(spec: ModelSpec, label_names: tuple[str, ...] = ()) -> str:
