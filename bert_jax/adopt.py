@@ -69,7 +69,8 @@ def with_vocabulary(
 
     Args:
       params: nested dicts of host arrays.
-      pieces: of each new token, the old ids that it stood for; none gives the mean of the whole table.
+      pieces: of each new token, the old ids that it stood for; none gives the mean of the old table up
+        to the highest id in use.
       padded_vocab_size: rows of the new table.
     """
     number = np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])

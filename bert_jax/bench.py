@@ -43,9 +43,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 
 from absl import flags as absl_flags
-from etils import epath
 
 from bert_jax import config as config_lib
 from bert_jax import flags, paths
@@ -83,32 +83,35 @@ def main() -> None:
     """Measures, and prints the result."""
     config = _CONFIG.value
     config_lib.validate(config)
-    if _OUTPUT.value:
-        paths.check_to_write(_OUTPUT.value)
+    folder = os.path.expanduser(_WORKDIR.value)
+    output = paths.to_write(_OUTPUT.value) if _OUTPUT.value else None
 
     from bert_jax import workdir
     from bert_jax.benchmarks import curves, finetuning, inputs, preparation, scoring, training
     from bert_jax.data import files
 
+    if _COMPILED.value and (_PEER.value == "none" or _WHAT.value != "train"):
+        raise flags.UsageError("--compiled is of the peers of --what=train: set --peer too, or leave it out")
+
     peers = () if _PEER.value == "none" else (_PEER.value,)
     if _WHAT.value == "finetune":
-        if not _WORKDIR.value:
+        if not folder:
             raise flags.UsageError("--what=finetune needs --workdir, the directory of its runs")
         result = finetuning.measure(
-            config, _WORKDIR.value, seeds=_SEEDS.value, peers=peers, python=_PEER_PYTHON.value
+            config, folder, seeds=_SEEDS.value, peers=peers, python=_PEER_PYTHON.value
         )
     elif _WHAT.value == "input":
         if peers:
             raise flags.UsageError(f"--peer={_PEER.value} has no input pipeline: leave it out")
         result = inputs.measure(config, rounds=_ROUNDS.value, steps=_STEPS.value)
     elif _WHAT.value == "prepare":
-        if peers or not _WORKDIR.value:
+        if peers or not folder:
             raise flags.UsageError(
                 "--what=prepare needs --workdir, a directory for its table, and has no peer"
             )
-        result = preparation.measure(config, preparation.read_sizes(_SIZES.value), _WORKDIR.value)
+        result = preparation.measure(config, preparation.read_sizes(_SIZES.value), folder)
     elif _WHAT.value == "curves":
-        if peers or not _WORKDIR.value:
+        if peers or not folder:
             raise flags.UsageError(
                 "--what=curves needs --workdir, a directory for its table, and has no peer"
             )
@@ -117,7 +120,7 @@ def main() -> None:
             for axis, flag in (("B", _BATCH_SIZES), ("S", _LENGTHS), ("L", _LAYERS))
         }
         result = curves.measure(
-            config, values, _KERNELS.value, _WORKDIR.value, rounds=_ROUNDS.value, steps=_STEPS.value
+            config, values, _KERNELS.value, folder, rounds=_ROUNDS.value, steps=_STEPS.value
         )
     elif _WHAT.value == "scoring":
         if not _INPUT.value:
@@ -133,9 +136,9 @@ def main() -> None:
             config, rounds=_ROUNDS.value, steps=_STEPS.value, peers=kinds, python=_PEER_PYTHON.value
         )
     text = json.dumps(result, indent=2) + "\n"
-    if _OUTPUT.value:
-        workdir.write(epath.Path(_OUTPUT.value), text)
     print(text, end="")
+    if output is not None:
+        workdir.write(output, text)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import platform
 from collections.abc import Sequence
 from typing import Any
@@ -15,26 +14,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
-from etils import epath
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from bert_jax import adopt as adopt_lib
 from bert_jax import config as config_lib
-from bert_jax import kernels, layerwise, objectives, optimizer, sharding, tasks
+from bert_jax import cores, kernels, layerwise, objectives, optimizer, sharding, tasks
 from bert_jax import step as step_lib
 from bert_jax import text as text_lib
-from bert_jax import workdir as workdir_lib
 from bert_jax.config import ConfigError
 from bert_jax.data import extend
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import load
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.model import Model
-
-# The run's own, whatever model it starts from; the rest of the group is what a checkpoint decides.
-_OF_THE_RUN = ("dropout", "attention_dropout", "init_std", "scan", "remat", "dtype",
-               "attention_kernel", "attention_block")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,87 +107,12 @@ class Run:
         return state
 
 
-def complete(
-    config: ConfigDict, found: ConfigDict | None
-) -> tuple[ConfigDict, load.Source | None, load.Source | None]:
-    """Returns the config with the model and tokenizer that `init_from` decides, its weights, the teacher.
-
-    Args:
-      config: as asked.
-      found: of a run that is continued: it holds what was decided then, and the weights that the
-        run began with are not read again.
-    """
-    config = config.copy_and_resolve_references()
-    teacher = None
-    if config.objective.distill.teacher and not config.task.name:
-        teacher = _read_teacher(config)
-        config.data.tokenizer = config.data.tokenizer or _tokenizer_of(config.objective.distill.teacher)
-    if not config.init_from:
-        return config, None, teacher
-    others = config.data.extend_vocab or config.data.tokenizer  # then the table is as long as they need
-    # Pretraining may go on under another mask: an encoder's weights start a left-to-right model too.
-    own = _OF_THE_RUN if config.task.name else (*_OF_THE_RUN, "mask")
-    if config.task.name == "seq2seq":
-        own = (*own, "mask")
-    if config.task.name and config.model.pooling == "attention":
-        own = (*own, "pooling")  # learnt by the task, whatever the model had
-    if found is not None and found.init_from == config.init_from:
-        for key in config.model:
-            if key not in own:
-                config.model[key] = found.model[key]
-        config.data.tokenizer = config.data.tokenizer or found.data.tokenizer
-        return config, None, teacher
-    source = load.read(config.init_from)
-    for key in config.model:
-        if key not in own:
-            config.model[key] = getattr(source.spec, key)
-    if others and not config.task.name:
-        config.model.vocab_size = 0
-    config.data.tokenizer = config.data.tokenizer or _tokenizer_of(config.init_from)
-    logging.info(
-        "the model is that of %s: %s, %d layers, hidden size %d",
-        config.init_from, source.spec.kind, source.spec.layers, source.spec.hidden_size,
-    )  # fmt: skip
-    return config, source, teacher
-
-
-def _tokenizer_of(directory: str) -> str:
-    own = workdir_lib.of_model(directory) / workdir_lib.TOKENIZER
-    return str(own if own.exists() else directory)
-
-
-def _read_teacher(config: ConfigDict) -> load.Source:
-    name = config.objective.distill.teacher
-    teacher = load.read(name)
-    spec = teacher.spec
-    if not spec.has_mlm or spec.kind != "encoder" or spec.mask != "full":
-        raise ConfigError(
-            f"objective.distill.teacher = {name!r} is no masked language model, with whose guesses a "
-            "student's could be compared: name one that has a token head"
-        )
-    if config.objective.distill.cosine and spec.hidden_size != config.model.hidden_size:
-        raise ConfigError(
-            f"objective.distill.cosine compares states of one size: model.hidden_size = "
-            f"{config.model.hidden_size} and the teacher's is {spec.hidden_size}; set it to 0"
-        )
-    return teacher
-
-
-def finished(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any] | None:
-    """Returns the result of the run in a workdir, if it has ended and is that of this config."""
-    found, result = workdir_lib.read_config(workdir), workdir_lib.read_result(workdir)
-    if found is None or result is None:
-        return None
-    asked, _, _ = complete(config, found)
-    return None if config_lib.differing_keys(asked, found) else result
-
-
 def build_together(
     configs: Sequence[ConfigDict], source: load.Source | None, teacher: load.Source | None = None
 ) -> list[Run]:
     """Returns the runs of configs that differ in seed and learning rate alone.
 
-    They share all but the order of their examples, so the data is read once. Their steps are the first's,
+    They share all but the order of their examples; a task's are read once. Their steps are the first's,
     of whose learning rate the others' are multiples (`step.Together`).
 
     Args:
@@ -250,7 +168,7 @@ def about(run: Run) -> dict[str, Any]:
         "devices": f"{mesh.devices.size} {mesh.devices.flat[0].device_kind}",
         "processes": jax.process_count(),
         "mesh": ", ".join(f"{name} {size}" for name, size in mesh.shape.items()),
-        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "system": f"{platform.system()} {platform.machine()}, {len(cores.available())} cores",
         "versions": f"Python {platform.python_version()}, JAX {jax.__version__}, Flax {flax.__version__}",
         "model": f"{spec.kind}, {spec.layers} layers, hidden size {spec.hidden_size}, {spec.heads} heads",
         "vocabulary": run.tokenizer.vocab_size,
@@ -355,11 +273,13 @@ def _pretraining(
         Phase(setup=dataclasses.replace(setup, objectives=plan.pop("goals")), **plan) for plan in planned
     )
     first = phases[0]
+    filled = first.train.fill_share
     logging.info(
-        "text: %s training tokens in %s examples, %s evaluation tokens in %s; vocabulary %s",
+        "text: %s training tokens in %s examples, %s evaluation tokens in %s; vocabulary %s%s",
         *(f"{n:,}" for n in (sum(s.num_tokens for s in text.train), first.train.num_examples,
                              sum(s.num_tokens for s in text.eval), first.eval.num_examples,
                              tokenizer.vocab_size)),
+        "" if math.isnan(filled) else f"; {100 * filled:.1f}% of a row is text",
     )  # fmt: skip
     return Run(config, phases, tokenizer, None, source, teacher)
 

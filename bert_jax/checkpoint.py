@@ -233,7 +233,10 @@ class Checkpoints:
         held, self.held = self.held, None
         kept = {*sorted(self._steps())[-self._keep :], self.best_step()}
         if held is not None and held in self._steps() and held not in kept:
-            (self._directory / str(held)).rmtree()
+            if jax.process_index() == 0:
+                (self._directory / str(held)).rmtree()
+            if jax.process_count() > 1:
+                multihost_utils.sync_global_devices("bert_jax: the held checkpoint is removed")
             self._orbax.reload()
 
     def wait(self) -> None:

@@ -73,7 +73,9 @@ def main() -> None:
     from bert_jax.scoring import minimal_pairs, similarity
 
     models = plan.models(_VARIANTS.value, _DEEP.value, _DEPTHS.value)
-    pairs = minimal_pairs.read(_BLIMP.value, "sentence_good", "sentence_bad", "UID") if _BLIMP.value else None
+    pairs = None
+    if _BLIMP.value:
+        pairs = minimal_pairs.read(_BLIMP.value, "sentence_good", "sentence_bad", "UID", "--blimp")
     similar, lists = None, None
     if _STSB.value:
         similar = similarity.read(paths.to_read(_STSB.value, "stsb"), "sentence1", "sentence2", "score")

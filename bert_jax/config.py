@@ -377,6 +377,12 @@ def validate(config: ConfigDict) -> None:
     message = config_rules.broken(config)
     if message:
         raise ConfigError(message)
+    for key in flat if not config.task.name else ():
+        if key.startswith("task.") and flat[key] != schema[key]:
+            raise ConfigError(
+                f"{key} = {flat[key]!r} is of a fine-tuning task, and task.name is empty: name one, or leave "
+                "it out"
+            )
 
 
 def _check_type(key: str, value: Any, like: Any, origin: str = "") -> None:

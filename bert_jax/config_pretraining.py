@@ -17,6 +17,12 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
     in_all = sum(phase[1] for phase in phases)
     return [
         (
+            d.extend_vocab and c.optimizer.freeze_layers >= 0,
+            f"data.extend_vocab = {d.extend_vocab} adds words that are to be learnt, and "
+            f"optimizer.freeze_layers = {c.optimizer.freeze_layers} keeps the embeddings as they are: set "
+            "that to -1, or the other to 0",
+        ),
+        (
             not (predicts or of_pairs),
             "every objective has weight 0: set objective.mlm.weight, or another's",
         ),

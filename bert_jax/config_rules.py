@@ -217,8 +217,8 @@ def _always(c: ConfigDict) -> list[tuple[Any, str]]:
     head_size = m.hidden_size // m.heads
     return [
         (
-            t.profile and (len(t.profile) != 2 or not t.profile[0] < t.profile[1]),
-            f"train.profile = {tuple(t.profile)}: it must be (from, to), with from below to",
+            t.profile and (len(t.profile) != 2 or not 0 <= t.profile[0] < t.profile[1]),
+            f"train.profile = {tuple(t.profile)}: it must be (from, to), with 0 or more, and from below to",
         ),
         (
             m.hidden_size % m.heads,

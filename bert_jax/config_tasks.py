@@ -65,6 +65,11 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
             not d.path,
             f'task.name = "{name}" needs data.path: the folder of its files, or a TFDS name',
         ),
+        (
+            c.objective.distill.teacher,
+            f"objective.distill.teacher = {c.objective.distill.teacher!r} is for pretraining: leave it empty "
+            "for a task",
+        ),
         (d.packing, "data.packing is for pretraining: set it to False for a task"),
         (
             c.train.vocabulary_parts > 1 and name not in ("seq2seq", "spelling"),

@@ -111,7 +111,7 @@ def _check_free(target: epath.Path) -> None:
 
 def main() -> None:
     """Reads --source and writes --target."""
-    target = epath.Path(_TARGET.value)
+    target = epath.Path(_TARGET.value).expanduser()
     if _FAMILY.value and _FORMAT.value != "hf":
         raise flags.UsageError(f"--family={_FAMILY.value} is for --format=hf")
     given = {"outputs": _OUTPUTS.value, "seq_len": _SEQ_LEN.value, "platforms": _PLATFORMS.value}

@@ -23,6 +23,7 @@ class Evaluator:
         """Prepares the evaluation of a phase; `like` is one of the same setup, compiled for both."""
         self._run, self._phase = run, phase
         self._step = like._step if like else step_lib.make_eval_step(phase.setup)
+        self._generate: Any = None  # compiled when it is first asked for
         self._outputs: dict[str, dict[str, np.ndarray]] = {}  # of the last call, by evaluation
         self._guesses: dict[str, np.ndarray] = {}  # of its first batch, with the batch
 
@@ -63,9 +64,10 @@ class Evaluator:
         task = self._run.task
         metrics: dict[str, float] = {}
         for name, examples in task.sources.items() if task else ():
-            generate = step_lib.make_generate_step(self._phase.setup, task.generate)
+            if self._generate is None:
+                self._generate = step_lib.make_generate_step(self._phase.setup, task.generate)
             collected = [
-                {key: _on_host(x) for key, x in generate(params, batch).items()}
+                {key: _on_host(x) for key, x in self._generate(params, batch).items()}
                 for batch in self._batches(examples)
             ]
             outputs = {

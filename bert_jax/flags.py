@@ -52,11 +52,15 @@ def define_config() -> flags.FlagHolder[ConfigDict]:
     )
 
 
-def run(main: Callable[[], None]) -> None:
+def run(main: Callable[..., None], names: bool = False) -> None:
     """Reads sys.argv, calls main() and exits: 0, 2 with one line on an error of the user's or the machine's,
     130 on ^C, 141 where nobody reads the output any more.
 
     What nobody foresaw keeps its traceback, and exits with 1.
+
+    Args:
+      main: the command.
+      names: main takes a list of what stands between the flags; else nothing may.
     """
     # TensorFlow reads the data here and computes nothing: no warning of its libraries is wanted.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -64,9 +68,11 @@ def run(main: Callable[[], None]) -> None:
         print(_help())
         sys.exit(0)
     try:
-        _parse(sys.argv)
+        rest = _parse(sys.argv)
+        if rest and not names:
+            raise UsageError(f"unexpected argument {rest[0]}: write --FLAG=VALUE; see --help")
         _say_plainly()
-        main()
+        main(*[rest] * names)
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -107,8 +113,10 @@ def _help() -> str:
     return f"{about}\n\nUsage: python -m {name} --FLAG=VALUE ...\n{flags.FLAGS.main_module_help()}"
 
 
-def _parse(argv: list[str]) -> None:
+def _parse(argv: list[str]) -> list[str]:
+    """Sets the flags, and returns what stands between them."""
     path = None
+    flags.FLAGS.set_gnu_getopt()  # flags may stand behind other arguments
     if "config" in flags.FLAGS:
         path = _config_path(argv)
         # A config derives from another by `from configs import base`, wherever the command is run.
@@ -123,10 +131,9 @@ def _parse(argv: list[str]) -> None:
         raise _config_error(error, path) or UsageError(_flag_message(str(error))) from error
     except Exception as error:
         raise _config_error(error, path) or error from None
-    if rest:
-        raise UsageError(f"unexpected argument {rest[0]}: write --FLAG=VALUE; see --help")
     if path is not None and not isinstance(flags.FLAGS["config"].value, ConfigDict):
         raise ConfigError(f"config file {path}: get_config() returns no ConfigDict")
+    return rest
 
 
 def _config_path(argv: list[str]) -> str:

@@ -60,10 +60,7 @@ def read_objects(file: epath.Path | pathlib.Path) -> list[dict[str, Any]]:
 
 def encoded(value: Mapping[str, Any]) -> bytes:
     """Returns a JSON object as one line of UTF-8; lone surrogates, which have no UTF-8 form, escaped."""
-    try:
-        return (json.dumps(value, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:
-        return (json.dumps(value) + "\n").encode()
+    return (json.dumps(value, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
 
 
 def write(values: Iterable[Mapping[str, Any]], path: str) -> None:

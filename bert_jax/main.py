@@ -9,6 +9,8 @@ platform tells them (Cloud TPU, Slurm, Kubernetes).
 
 from __future__ import annotations
 
+import os
+
 from absl import flags as absl_flags
 
 from bert_jax import config as config_lib
@@ -38,10 +40,11 @@ def main() -> None:
 
     from bert_jax import train
 
+    workdir = os.path.expanduser(_WORKDIR.value)  # a shell leaves the ~ of --workdir=~/runs alone
     if _MODE.value == "eval":
-        train.evaluate(config, _WORKDIR.value)
+        train.evaluate(config, workdir)
     else:
-        train.train(config, _WORKDIR.value)
+        train.train(config, workdir)
 
 
 def _start_distributed() -> None:

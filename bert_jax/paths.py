@@ -23,17 +23,25 @@ def to_read(name: str, flag: str) -> epath.Path:
 
 
 def check_to_write(name: str, flag: str = "output") -> None:
-    """Makes sure that a file can be written there; "-" is stdout.
+    """Makes sure that lines can be written there; "-" is stdout. Raises as `to_write`."""
+    if name != "-":
+        to_write(name, flag)
+
+
+def to_write(name: str, flag: str = "output") -> epath.Path:
+    """Returns the path of a file that is to be written.
 
     Raises:
-      ValueError: it cannot.
+      ValueError: none can be there.
     """
+    path = epath.Path(name).expanduser()
     if name == "-":
-        return
-    if epath.Path(name).expanduser().is_dir():
+        raise ValueError(f"--{flag}=-: it cannot go to stdout: name a file")
+    if path.is_dir():
         raise ValueError(f"--{flag}={name} is a directory: name a file")
-    if "://" not in name and not epath.Path(name).expanduser().parent.is_dir():
+    if "://" not in name and not path.parent.is_dir():
         raise ValueError(f"--{flag}={name}: its directory does not exist")
+    return path
 
 
 def refuse_links_out(folder: epath.Path) -> None:

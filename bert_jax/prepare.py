@@ -2,7 +2,9 @@
 
 The config's `data` group says what is read, which tokenizer is used or trained, and what is held
 out for evaluation. Run the same command again after an interruption: it goes on where it was. To
-train on the result: --config.data.source=shards --config.data.path=OUTPUT.
+train on the result: --config.data.source=shards --config.data.path=OUTPUT. For a run that starts from a
+model, or is distilled from one, name it here too (init_from, objective.distill.teacher): its vocabulary is
+taken.
 
 --runner=beam gives the work to Apache Beam (requirements-beam.txt), a file at a time, and makes the same
 shards. Without --beam_flags its local runner does it; with them Dataflow, Flink or Spark, whose workers need
@@ -18,10 +20,9 @@ import json
 import shlex
 
 from absl import flags as absl_flags
-from absl import logging
 
 from bert_jax import config as config_lib
-from bert_jax import flags
+from bert_jax import flags, workdir
 from bert_jax.data import prepare
 
 _CONFIG = flags.define_config()
@@ -39,13 +40,15 @@ _BEAM_FLAGS = absl_flags.DEFINE_string(
 
 def main() -> None:
     """Prepares the text and prints the counts as JSON."""
-    logging.set_verbosity(logging.INFO)
     config = _CONFIG.value
     config_lib.validate(config)
     if config.data.source == "shards":
         raise config_lib.ConfigError(
             'data.source = "shards" is prepared text already: set "text", "jsonl", "tfds" or "embedded"'
         )
+    for model in (config.objective.distill.teacher, config.init_from):
+        if model and not config.data.tokenizer:  # as the run that reads the shards will take it
+            config.data.tokenizer = workdir.tokenizer_of(model)
     if _BEAM_FLAGS.value and _RUNNER.value != "beam":
         raise flags.UsageError("--beam_flags are for --runner=beam: set that, or leave them out")
     beam_flags = shlex.split(_BEAM_FLAGS.value) if _RUNNER.value == "beam" else None

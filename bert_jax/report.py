@@ -8,11 +8,10 @@ runs. A workdir with several members (sweep.seeds) shows each of them.
 
 from __future__ import annotations
 
-import sys
+import os
 
 from absl import flags as absl_flags
 from absl import logging
-from etils import epath
 
 from bert_jax import flags, paths, workdir
 from bert_jax.visual import report
@@ -31,13 +30,10 @@ def main(directories: list[str]) -> None:
         raise report.ReportError(f"{directories[0]} holds no run that has begun")
     output = _OUTPUT.value
     if not output:
-        output = str(epath.Path(directories[0]) / workdir.REPORT) if len(directories) == 1 else workdir.REPORT
-    paths.check_to_write(output)
-    workdir.write(epath.Path(output), report.render(runs))
+        output = os.path.join(directories[0], workdir.REPORT) if len(directories) == 1 else workdir.REPORT
+    workdir.write(paths.to_write(output), report.render(runs))
     logging.info("%s: open it in a browser", output)
 
 
 if __name__ == "__main__":
-    named = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument.startswith("-")]
-    flags.run(lambda: main(named))
+    flags.run(main, names=True)

@@ -89,6 +89,11 @@ class Setup:
     vocabulary_parts: int = 1
 
     @property
+    def predictions(self) -> int:
+        """M, places of a row at which the objectives make logits; 0 where they make them at all."""
+        return sum(getattr(objective, "capacity", 0) for objective in self.objectives)
+
+    @property
     def keeps_start(self) -> bool:
         """Whether the state holds the weights that the run was given."""
         return bool(self.l2_start or self.mixout)

@@ -12,7 +12,7 @@ from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax import build, sweep_table
+from bert_jax import completion, sweep_table
 from bert_jax import config as config_lib
 from bert_jax import workdir as workdir_lib
 
@@ -84,7 +84,7 @@ def run(
     for member in members:
         config_lib.validate(member.config)
     most = _most_together(config)
-    results = {m.number: done for m in members if (done := build.finished(m.config, m.root)) is not None}
+    results = {m.number: done for m in members if (done := completion.finished(m.config, m.root)) is not None}
     if results:
         logging.info("%d of %d members are complete", len(results), len(members))
     left = [member for member in members if member.number not in results]

@@ -15,6 +15,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import workdir as workdir_lib
+from bert_jax.config import ConfigError
 from bert_jax.data import mixture, pipeline, prepare, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.encoding import MUCH_UNKNOWN
@@ -29,7 +30,7 @@ class Text:
     Attributes:
       tokenizer: theirs.
       train: the training split of each text.
-      eval: the held-out split of each.
+      eval: the held-out split of each; one where they are the same.
       weights: each one's share of the training examples; one text has 1.
       unigram: (V,) how often each token occurs in training, the texts weighted.
       general: the held-out split of `data.general_path`; None without one.
@@ -139,10 +140,13 @@ def open_text(config: ConfigDict) -> Text:
     if config.data.general_path:
         folder = _prepared(_of_general(config), config.data.general_path, folders[0])
         general = shards.open(folder, "eval", cache)
+    held_out = [shards.read_index(folder)["splits"].get("eval") for folder in folders]
+    # One data.eval_path is held out by every text of a mixture: it is read once.
+    told = folders[:1] if held_out[0] and held_out.count(held_out[0]) == len(folders) else folders
     text = Text(
         tokenizer=tokenizer,
         train=train,
-        eval=tuple(shards.open(folder, "eval", cache) for folder in folders),
+        eval=tuple(shards.open(folder, "eval", cache) for folder in told),
         weights=weights,
         unigram=train[0].unigram if len(train) == 1 else np.rint(unigram).astype(np.int64),
         general=general,
@@ -179,8 +183,12 @@ def _prepared(config: ConfigDict, path: str, first: pathlib.Path | None) -> path
     if first is not None:
         config.data.tokenizer = str(first / workdir_lib.TOKENIZER)
         config.data.extend_vocab = 0
-    if path and (epath.Path(path) / shards.INDEX).exists():
+    if path and (epath.Path(path).expanduser() / shards.INDEX).exists():
         config.data.source = "shards"
+    if config.data.source != "shards" and not (config.data.eval_path or config.data.eval_fraction):
+        raise ConfigError(
+            "data.eval_fraction = 0 and no data.eval_path: a run needs text to be evaluated on; set one"
+        )
     if jax.process_count() == 1:
         return prepare.cached(config)
     if jax.process_index() == 0:

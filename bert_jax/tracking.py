@@ -63,14 +63,14 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of wandb in WORKDIR/wandb, offline unless WANDB_MODE says otherwise; `wandb sync` sends it."""
+    """A run of wandb in WORKDIR/wandb (or WANDB_DIR), offline (or WANDB_MODE); `wandb sync` sends it."""
 
     def __init__(self, workdir: epath.PathLike, config: ConfigDict, name: str) -> None:
         import wandb
 
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
-            dir=os.fspath(workdir),
+            dir=os.environ.get("WANDB_DIR", os.fspath(workdir)),
             id=_known(workdir, "wandb", lambda: secrets.token_hex(8)),
             name=name,
             resume="allow",
@@ -141,9 +141,15 @@ def start(workdir: epath.PathLike, config: ConfigDict) -> list[Tracker]:
     return made
 
 
-def check(config: ConfigDict) -> None:
-    """Raises ConfigError where a tracker that the config names is not installed."""
+def check(config: ConfigDict, workdir: epath.PathLike) -> None:
+    """Raises ConfigError where a tracker that the config names is not installed, or cannot write there."""
     for kind in config.train.trackers:
+        elsewhere = {"wandb": "WANDB_DIR", "mlflow": "MLFLOW_TRACKING_URI"}.get(kind)
+        if elsewhere and "://" in os.fspath(workdir) and elsewhere not in os.environ:
+            raise ConfigError(
+                f"train.trackers names {kind}, which writes local files, and --workdir={workdir} is none: "
+                f"name another place for it by {elsewhere} in the environment"
+            )
         if kind != "tensorboard" and importlib.util.find_spec(kind) is None:
             raise ConfigError(f"train.trackers names {kind}, which is not installed: pip install {kind}")
 

@@ -17,7 +17,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import build, flops, sharding, signals, spikes, sweep, tracing, tracking
+from bert_jax import build, completion, flops, sharding, signals, spikes, sweep, tracing, tracking
 from bert_jax import config as config_lib
 from bert_jax import log as log_lib
 from bert_jax import members as members_lib
@@ -31,7 +31,7 @@ from bert_jax.models import spec as spec_lib
 from bert_jax.tasks import suite
 
 
-class NonFiniteError(ValueError):
+class TrainingError(ValueError):
     """The loss or its gradient is no number any more, or by `train.spike` too large."""
 
 
@@ -44,20 +44,20 @@ def train(config: ConfigDict, workdir: epath.PathLike) -> dict[str, Any]:
 
     Raises:
       ConfigError: the workdir holds another run.
-      NonFiniteError: the loss became NaN or infinite, or a spike that ends the run; nothing of it was saved.
+      TrainingError: the loss became NaN or infinite, or a spike that ends the run; nothing of it was saved.
       SystemExit: SIGTERM or SIGINT came; the state was saved.
     """
     if config.task.name in suite.SUITES:
         return suite.run(config, workdir, train)
     if sweep.is_asked(config):
         return sweep.run(config, workdir, train_together)
-    finished = build.finished(config, workdir)
+    finished = completion.finished(config, workdir)
     if finished is not None and "failed" not in finished:
         logging.info("%s is complete: nothing to do", workdir)
         return finished
     result = train_together([config], [workdir])[0]
     if "failed" in result:
-        raise NonFiniteError(result["failed"])
+        raise TrainingError(result["failed"])
     return result
 
 
@@ -77,9 +77,9 @@ def train_together(
         when it fails too.
 
     Raises:
-      As `train` does, but for NonFiniteError.
+      As `train` does, but for TrainingError.
     """
-    tracking.check(configs[0])
+    tracking.check(configs[0], workdirs[0])
     _enable_cache(configs[0])
     stop = signals.Stop()
     while True:
@@ -124,7 +124,7 @@ def _train_on(
         multihost_utils.sync_global_devices("bert_jax: workdir is read")
     # A run that was killed before it saved anything starts anew, from the weights of init_from.
     saved = set.intersection(*(workdir_lib.saved_steps(root) for root in roots))
-    complete, source, teacher = build.complete(configs[0], found[0] if saved else None)
+    complete, source, teacher = completion.complete(configs[0], found[0] if saved else None)
     completed, histories = [], []
     for config, root, its_found in zip(configs, roots, found, strict=True):
         own = complete.copy_and_resolve_references()
@@ -348,7 +348,7 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     found = workdir_lib.read_config(root)
     if found is None:
         raise FileNotFoundError(f"{root} holds no run to evaluate: train one there first")
-    config, source, teacher = build.complete(config, found)
+    config, source, teacher = completion.complete(config, found)
     workdir_lib.check(root, config, found)
     run = build.build(config, source, teacher)
     folder = root / workdir_lib.CHECKPOINTS
@@ -468,7 +468,7 @@ def _rates(
     """Returns a window's metrics with the rates, and the estimated seconds to the end."""
     means = step_lib.means(window)
     taken, waited = log.step_seconds(step)
-    predictions = sum(getattr(objective, "capacity", 0) for objective in phase.setup.objectives)
+    predictions = phase.setup.predictions
     length, tokens = means.pop("row_length"), means.pop("tokens")
     rows = phase.train.batch_size * getattr(phase.train, "choices", 1)
     frozen = max(0, phase.setup.layers.frozen)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from absl import flags as absl_flags
 from absl import logging
-from etils import epath
 
 from bert_jax import flags, paths, workdir
 from bert_jax.interop import load
@@ -32,9 +31,8 @@ _HEAD = absl_flags.DEFINE_integer("head", 0, "Of --png: which, from 1; 0 draws a
 
 def main() -> None:
     """Reads the model and writes --output, and --png."""
-    paths.check_to_write(_OUTPUT.value)
-    if _PNG.value:
-        paths.check_to_write(_PNG.value, "png")
+    output = paths.to_write(_OUTPUT.value)
+    png = paths.to_write(_PNG.value, "png") if _PNG.value else None
     source = load.read(_MODEL.value)
     spec = source.spec
     for flag, value, most in (("layer", _LAYER.value, spec.layers), ("head", _HEAD.value, spec.heads)):
@@ -46,12 +44,12 @@ def main() -> None:
     title = _TEXT.value if _PAIR.value is None else f"{_TEXT.value} / {_PAIR.value}"
     kind = {"tta": "T-TA", "encoder": "encoder"}[spec.kind]
     about = f"{_MODEL.value}: {kind} of {spec.layers} layers with {spec.heads} heads of {spec.head_size}"
-    workdir.write(epath.Path(_OUTPUT.value), page.render(found, title, about))
+    workdir.write(output, page.render(found, title, about))
     logging.info("%d tokens: open %s in a browser", len(found.tokens), _OUTPUT.value)
-    if _PNG.value:
+    if png is not None:
         from bert_jax.visual import picture
 
-        picture.draw(found, _PNG.value, (_LAYER.value or spec.layers) - 1, _HEAD.value - 1)
+        picture.draw(found, png, (_LAYER.value or spec.layers) - 1, _HEAD.value - 1)
 
 
 if __name__ == "__main__":

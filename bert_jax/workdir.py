@@ -114,11 +114,18 @@ def claim(workdir: epath.PathLike, config: ConfigDict) -> None:
 
 
 def write(path: epath.PathLike, content: str | bytes) -> None:
-    """Writes a file whole or not at all; a text as UTF-8."""
+    """Writes a file whole or not at all; a text as UTF-8, its lone surrogates escaped as JSON does."""
     path = epath.Path(path)
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    partial.replace(path)
+    try:
+        partial.write_bytes(
+            content.encode(errors="backslashreplace") if isinstance(content, str) else content
+        )
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def write_facts(workdir: epath.PathLike, facts: Mapping[str, Any]) -> None:
@@ -144,6 +151,12 @@ def of_model(workdir: epath.PathLike) -> epath.Path:
     path = epath.Path(workdir)
     best = (read_result(path) or {}).get("best") if (path / MEMBERS).is_dir() else None
     return path / MEMBERS / str(best["member"]) if best else path
+
+
+def tokenizer_of(model: epath.PathLike) -> str:
+    """Returns where the tokenizer of a model's directory is: a folder of its own, or beside the weights."""
+    own = of_model(epath.Path(model).expanduser()) / TOKENIZER
+    return str(own if own.exists() else model)
 
 
 def write_result(workdir: epath.PathLike, result: dict[str, Any]) -> None:

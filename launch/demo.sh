@@ -4,14 +4,14 @@
 #
 #   bash launch/demo.sh [flags of bert_jax.main, such as --config.train.steps=50]
 set -euo pipefail
+# shellcheck source=launch/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 # shellcheck source=launch/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 set_up
 
-workdir=runs/demo
-for argument in "$@"; do
-  case $argument in --workdir=*) workdir=${argument#--workdir=} ;; esac
-done
+workdir=$(workdir_of "$@")
+workdir=${workdir:-runs/demo}
 
 if [[ $# -eq 0 && -e $workdir/result.json ]]; then
   echo "$workdir is complete already; remove it to train again"

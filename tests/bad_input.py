@@ -60,10 +60,7 @@ class Case:
 def make_world(folder: pathlib.Path) -> pathlib.Path:
     """Makes what is good: a config, text, shards, and models in each form."""
     config = small.config(folder, **{"data.vocab_size": 100})
-    (folder / "good.py").write_text(
-        f"from bert_jax import config\n\n\ndef get_config():\n"
-        f"    return config.from_json({config_lib.to_json(config)!r})\n"
-    )
+    small.write(config, folder / "good.py")
     prepare.prepare(config, folder / "shards", progress=False)
     (folder / "vocab.txt").write_text("\n".join(WORDS))
     (folder / "lines.txt").write_text("the cat sat\na dog runs\n")

@@ -1,7 +1,9 @@
 """A run small enough for a test: a made text, a tiny model, a hundred steps in seconds."""
 
+import json
 import pathlib
 import random
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -55,3 +57,17 @@ def config(tmp_path: pathlib.Path, **overrides: object) -> ConfigDict:
         (c[group] if group else c)[leaf] = value
     config_lib.validate(c)
     return c
+
+
+def write(c: ConfigDict, file: pathlib.Path) -> pathlib.Path:
+    """Writes a config file that gives this config, and returns its path."""
+    file.write_text(
+        "from bert_jax import config\n\n\ndef get_config():\n"
+        f"    return config.from_json({config_lib.to_json(c)!r})\n"
+    )
+    return file
+
+
+def metrics(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the lines that a run logged."""
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]

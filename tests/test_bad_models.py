@@ -66,7 +66,6 @@ def tokens(name: str, says: str, files) -> Case:
 
 
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
-BIN_INDEX = "pytorch_model.bin.index.json"
 
 TABLE = [
     # --- Hugging Face directories

@@ -9,23 +9,12 @@ import pytest
 import small
 import tiny_models
 
-from bert_jax import benchmarks, build, flops
-from bert_jax import config as config_lib
+from bert_jax import benchmarks, build, completion, flops
 from bert_jax.benchmarks import curves, inputs, peer, preparation, scoring, training
 from bert_jax.data import corpus
 from bert_jax.flags import UsageError
 from bert_jax.models import spec as spec_lib
 from bert_jax.scoring import cost
-
-
-def file(folder, config):
-    """A config file that gives this config."""
-    path = folder / "config.py"
-    path.write_text(
-        "from bert_jax import config\n\n\ndef get_config():\n"
-        f"    return config.from_json({config_lib.to_json(config)!r})\n"
-    )
-    return path
 
 
 def test_every_round_asks_all_in_turn():
@@ -57,7 +46,7 @@ def test_the_train_step_is_measured_by_the_models_own_flops(tmp_path):
     spec = spec_lib.from_config(config.model, vocab_size=109, mask_id=4)  # all that the text gives
     assert result["model_flops"] == flops.train_step(spec, size, length, result["predictions"])
     assert result["tokens_per_second"] == pytest.approx(size * length / result["step_seconds"])
-    run = build.build(*build.complete(config, None))
+    run = build.build(*completion.complete(config, None))
     batches = [run.phases[0].train.batch(i, np.arange(size)) for i in range(8)]
     real = np.mean([batch["segment_ids"] > 0 for batch in batches])
     assert 0 < real < 1
@@ -137,7 +126,7 @@ def test_a_model_that_the_peer_lacks_is_refused(tmp_path, change, named):
 
 
 def test_the_command_prints_and_writes_json(tmp_path):
-    config = file(tmp_path, small.config(tmp_path))
+    config = small.write(small.config(tmp_path), tmp_path / "config.py")
     done = tiny_models.run(
         tmp_path, "bench", f"--config={config}", "--rounds=1", "--steps=1", f"--output={tmp_path / 'r.json'}"
     )
@@ -146,7 +135,7 @@ def test_the_command_prints_and_writes_json(tmp_path):
 
 
 def test_an_absent_peer_is_told_with_the_mend(tmp_path):
-    config = file(tmp_path, small.config(tmp_path))
+    config = small.write(small.config(tmp_path), tmp_path / "config.py")
     done = tiny_models.run(
         tmp_path, "bench", f"--config={config}", "--peer=transformers", f"--peer_python={tmp_path / 'none'}"
     )
@@ -196,7 +185,7 @@ def test_the_peer_gets_all_masked_copies_in_padded_batches(tmp_path):
 
 
 def test_fine_tuning_needs_a_place(tmp_path):
-    config = file(tmp_path, small.config(tmp_path))
+    config = small.write(small.config(tmp_path), tmp_path / "config.py")
     done = tiny_models.run(tmp_path, "bench", "--what=finetune", f"--config={config}")
     assert done.returncode == 2
     assert b"error: --what=finetune needs --workdir" in done.stderr

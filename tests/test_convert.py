@@ -76,11 +76,10 @@ def answers(made: load.Source) -> dict[str, Any]:
 
 
 def meaning(spec: ModelSpec) -> dict[str, Any]:
-    """What of a spec has an effect."""
+    """What of a spec has an effect on what is computed."""
     values = dataclasses.asdict(spec) | {"has_pooler": spec.pools}
-    return {
-        name: value for name, value in values.items() if name not in unused(spec) | {"generator_fraction"}
-    }
+    without = unused(spec) | {"generator_fraction", "attention_kernel", "attention_block"}
+    return {name: value for name, value in values.items() if name not in without}
 
 
 def same(a: load.Source, b: load.Source) -> None:
@@ -181,6 +180,8 @@ def test_a_damaged_model_directory_is_refused(tmp_path: pathlib.Path, tokenizer:
             "RoFormerForSequenceClassification",
         ),
         (MODERN, "ModernBertForMaskedLM"),
+        (MODERN | {"pooling": "attention"}, "ModernBertForMaskedLM"),
+        ({"attention_kernel": "dense", "attention_block": 64}, "BertForMaskedLM"),
         (
             MODERN | {"bias": True, "local_window": 0, "pooling": "mean", "has_mlm": False, "labels": 3},
             "ModernBertForSequenceClassification",

@@ -231,7 +231,7 @@ def test_an_evaluation_counts_each_example_once(tokenizer: Any) -> None:
     batches = [made.batch(step, np.arange(4)) for step in range(made.num_eval_batches())]
     labels = np.concatenate([b["labels"][b["weights"] > 0] for b in batches])
     np.testing.assert_array_equal(labels, made.labels)
-    assert (made.num_eval_batches(), made.num_eval_batches(4), made.num_eval_batches(5)) == (3, 1, 2)
+    assert made.num_eval_batches() == 3
     fewer = features(tokenizer, list(range(1, 11)), train=False, train__eval_rows=3)
     assert fewer.num_examples == 3
     assert fewer.numbers.tolist() == [0, 3, 6]

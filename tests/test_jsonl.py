@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bert_jax import jsonl
+from bert_jax import jsonl, workdir
 
 VALUES = [{"text": "é\ud800"}, {"text": ""}]
 
@@ -38,3 +38,16 @@ def test_an_error_leaves_an_earlier_file_and_nothing_else(tmp_path: pathlib.Path
 def test_stdout_gets_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     jsonl.write(VALUES, "-")
     assert [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()] == VALUES
+
+
+def test_a_text_of_json_keeps_lone_surrogates(tmp_path: pathlib.Path) -> None:
+    for number, text in enumerate(json.dumps(value, ensure_ascii=False) for value in VALUES):
+        workdir.write(tmp_path / str(number), text)
+        assert json.loads((tmp_path / str(number)).read_text(encoding="utf-8")) == VALUES[number]
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError, match="taken"):
+        workdir.write(tmp_path / "taken", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]

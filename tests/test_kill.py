@@ -15,7 +15,6 @@ import pytest
 import small
 
 from bert_jax import checkpoint
-from bert_jax import config as config_lib
 
 
 def start(config_file: pathlib.Path, workdir: pathlib.Path, log: pathlib.Path) -> subprocess.Popen:
@@ -41,11 +40,7 @@ def test_ten_kills_change_no_bit(tmp_path):
             "train.log_every": 20,
         },
     )
-    config_file = tmp_path / "config.py"
-    config_file.write_text(
-        "from bert_jax import config\n\n\n"
-        f"def get_config():\n    return config.from_json({config_lib.to_json(config)!r})\n"
-    )
+    config_file = small.write(config, tmp_path / "config.py")
     log = tmp_path / "log"
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert start(config_file, whole, log).wait() == 0, log.read_text()[-3000:]

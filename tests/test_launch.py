@@ -13,8 +13,6 @@ import pytest
 import small
 from cloud import AWKWARD, ROOT, Cloud, wait_until
 
-from bert_jax import config as config_lib
-
 PLACE = ["--name=tpu-1", "--project=my-project", "--zone=us-east5-a"]
 TYPE = ["--accelerator-type=v5litepod-16"]
 RUN = ["--", "--config=configs/tiny.py", "--workdir=gs://bucket/run"]
@@ -341,11 +339,7 @@ def test_a_preempted_run_goes_on_and_loses_no_step(cloud, tmp_path):
         tmp_path, **{"train.steps": steps, "checkpoint.every": 5, "train.log_every": 1, "model.dropout": 0.1}
     )
     # It is copied to the hosts by its path, as a user's own config would be by the checkout.
-    config_file = tmp_path / "config.py"
-    config_file.write_text(
-        "from bert_jax import config\n\n\n"
-        f"def get_config():\n    return config.from_json({config_lib.to_json(config)!r})\n"
-    )
+    config_file = small.write(config, tmp_path / "config.py")
     bucket = cloud.folder / "bucket"
     bucket.mkdir()
     with socket.socket() as free:
@@ -391,6 +385,6 @@ def test_a_preempted_run_goes_on_and_loses_no_step(cloud, tmp_path):
     assert [s for s in states if s in wanted] == wanted
     assert f"going on from the checkpoint of step {killed_at}" in log.read_text()
 
-    metrics = [json.loads(line) for line in (bucket / "run" / "metrics.jsonl").read_text().splitlines()]
+    metrics = small.metrics(bucket / "run")
     assert [m["step"] for m in metrics if m["split"] == "train"] == list(range(1, steps + 1))
     assert json.loads((bucket / "run" / "result.json").read_text())["steps"] == steps

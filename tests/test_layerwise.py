@@ -11,7 +11,7 @@ import pytest
 import tasks_data
 import tiny_models
 
-from bert_jax import build, checkpoint, layerwise, optimizer, sharding, train
+from bert_jax import build, checkpoint, completion, layerwise, optimizer, sharding, train
 from bert_jax import config as config_lib
 from bert_jax import step as step_lib
 from bert_jax.config import ConfigError
@@ -67,7 +67,7 @@ def task_config(tmp_path: pathlib.Path, model: pathlib.Path, **keys: Any) -> Any
 
 def stepped(config: Any, steps: int) -> tuple[Any, list[Any], list[dict[str, float]]]:
     """Returns the run, its states on the host from step 0 on, and each step's metrics."""
-    run = build.build(*build.complete(config, None)[:2])
+    run = build.build(*completion.complete(config, None)[:2])
     examples = run.phases[0].train
     rows = np.arange(examples.batch_size)
     state = run.initial_state(examples.batch(0, rows))

@@ -27,7 +27,7 @@ def test_stock_and_gathered_have_the_same_loss(tmp_path):
     result = training.measure(config, rounds=1, steps=1, peers=("stock", "gathered"), python=sys.executable)
     assert result["ratio_stock"] > 0
     assert result["ratio_gathered_spread"] == [result["ratio_gathered"]] * 2
-    run = training.build.build(*training.build.complete(config, None))
+    run = training.build.build(*training.completion.complete(config, None))
     phase = run.phases[0]
     with peer_lib.Peer(sys.executable) as peer:
         given = peer.give([phase.train.batch(i, np.arange(phase.train.batch_size)) for i in range(4)])

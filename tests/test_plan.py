@@ -6,7 +6,6 @@ import jax
 import pytest
 import small
 import tiny_models
-from test_bench import file
 
 from bert_jax import config as config_lib
 from bert_jax.planning import collectives, machines
@@ -114,7 +113,9 @@ def test_a_kernel_that_asks_the_device_is_not_planned():
 
 
 def plan(folder, config, *arguments):
-    done = tiny_models.run(folder, "plan", f"--config={file(folder, config)}", *arguments)
+    done = tiny_models.run(
+        folder, "plan", f"--config={small.write(config, folder / 'config.py')}", *arguments
+    )
     return done, json.loads(done.stdout) if done.returncode == 0 else done.stderr.decode()
 
 

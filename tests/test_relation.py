@@ -11,7 +11,7 @@ import pytest
 import tasks_data
 from ml_collections import ConfigDict
 
-from bert_jax import build, optimizer, prediction, tasks
+from bert_jax import completion, optimizer, prediction, tasks
 from bert_jax import config as config_lib
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import load, native
@@ -216,7 +216,7 @@ def test_attention_pooling_is_asked_for_on_top_of_a_model(tmp_path: pathlib.Path
     for asked, wanted in (("attention", "attention"), ("mean", "first")):
         c = config(tmp_path, task__head="pooled", model__pooling=asked)
         c.init_from = str(tmp_path / "model")
-        assert build.complete(c, None)[0].model.pooling == wanted
+        assert completion.complete(c, None)[0].model.pooling == wanted
     with_attention = source(tokenizer, task, pooling="attention")
     assert with_attention.params["pooling"]["query"].shape == (16,)
 

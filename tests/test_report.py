@@ -134,6 +134,8 @@ def test_the_command(tmp_path):
     assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
     done = tiny_models.run(tmp_path, "report", "run", "run", "--output=both.html")
     assert done.returncode == 0 and (tmp_path / "both.html").exists()
+    done = tiny_models.run(tmp_path, "report", "run", "--output", "again.html", "run")
+    assert done.returncode == 0 and (tmp_path / "again.html").exists()
     for arguments, said in (
         ([], b"error: name at least one workdir"),
         (["none"], b"error: none holds no run"),

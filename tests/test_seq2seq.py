@@ -14,7 +14,7 @@ import tasks_data
 import tiny_models
 from ml_collections import ConfigDict
 
-from bert_jax import build, prediction, tasks, train
+from bert_jax import build, completion, prediction, tasks, train
 from bert_jax import config as config_lib
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import export, load, native
@@ -188,9 +188,9 @@ def test_a_model_without_a_token_head_is_refused(tmp_path: pathlib.Path, tokeniz
     c = config(write(tmp_path / "data", train=PAIRS, dev=PAIRS), data__lowercase=True)
     c.init_from = str(tmp_path / "encoder")
     with pytest.raises(config_lib.ConfigError, match=r"has no token head, by which task.name"):
-        build.build(*build.complete(c, None))
+        build.build(*completion.complete(c, None))
     c.init_from = str(tmp_path / "masked")
-    run = build.build(*build.complete(c, None))
+    run = build.build(*completion.complete(c, None))
     assert (run.config.model.mask, run.setup.model.spec.has_mlm) == ("prefix", True)
     state = run.initial_state(run.phases[0].train.batch(0, np.arange(4)))
     for got, given in zip(

@@ -41,10 +41,6 @@ def poison(
     monkeypatch.setattr(pipeline.Examples, "batch", batch)
 
 
-def lines(workdir: pathlib.Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_a_spike_stands_out_of_a_full_window() -> None:
     config = small.config_lib.default().train.spike
     config.window, config.factor = 3, 2.0
@@ -123,7 +119,7 @@ def test_a_run_without_the_bad_batches_is_the_same_however_it_was_cut(
     with pytest.raises(SystemExit):
         train.train(once, run)
     assert saved() == {"20", "22"}  # what is behind step 20 is given up then
-    with pytest.raises(train.NonFiniteError, match=r"loss = nan in step 23, after .* back .*most = 1 times"):
+    with pytest.raises(train.TrainingError, match=r"loss = nan in step 23, after .* back .*most = 1 times"):
         train.train(once, run)
     (spike,) = spikes.read(run)
     assert (spike.step, spike.name, spike.back, spike.skips) == (25, "loss", 20, ((20, 5),))
@@ -135,14 +131,14 @@ def test_a_run_without_the_bad_batches_is_the_same_however_it_was_cut(
         assert json.loads((one / "result.json").read_text())["steps"] == 30
     a, b = (checkpoint.read_params(folder / "checkpoints") for folder in (run, tmp_path / "without"))
     jax.tree.map(np.testing.assert_array_equal, a, b)
-    told = [line for line in lines(run) if line["split"] == "skip"]
+    told = [line for line in small.metrics(run) if line["split"] == "skip"]
     assert [(x["step"], x["spike_step"], x["back"], x["batches"]) for x in told] == [
         (21, 25, 20, 5), (21, 23, 20, 3),
     ]  # fmt: skip
     assert told[0]["spike_loss"] > 3 * told[0]["usual"] and told[1]["spike_loss"] is None
     for split in ("train", "eval"):
         own, others = (
-            [line["loss"] for line in lines(folder) if line["split"] == split]
+            [line["loss"] for line in small.metrics(folder) if line["split"] == split]
             for folder in (run, tmp_path / "without")
         )
         assert own == others

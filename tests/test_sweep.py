@@ -284,7 +284,7 @@ def test_one_that_fails_ends_alone(folder, searched, together) -> None:
     assert (root / "members/1/result.json").stat().st_mtime_ns == before
     # Alone, it is not complete: it is trained again, and told so.
     alone = config(folder, **{"seed": 3, "optimizer.learning_rate": 1e38, "optimizer.clip": 0.0})
-    with pytest.raises(train.NonFiniteError, match="in step"):
+    with pytest.raises(train.TrainingError, match="in step"):
         train.train(alone, root / "members/1")
 
 

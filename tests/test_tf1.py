@@ -9,7 +9,7 @@ import pytest
 import small
 from safetensors.numpy import save_file
 
-from bert_jax import build
+from bert_jax import completion
 from bert_jax.interop import load
 
 V, E, D, F, P = 9, 4, 8, 12, 10
@@ -182,7 +182,7 @@ def flatten(tree: dict[str, Any], before: str = "") -> dict[str, np.ndarray]:
 def test_a_run_starts_from_a_checkpoint(tmp_path: pathlib.Path) -> None:
     folder = write_albert(tmp_path / "albert")
     config = small.config(tmp_path, **{"init_from": str(folder), "data.seq_len": 8})
-    complete, source, _ = build.complete(config, None)
+    complete, source, _ = completion.complete(config, None)
     assert source is not None
     assert (complete.model.share_layers, complete.model.embedding_size, complete.model.layers) == (True, E, 3)
     assert complete.data.tokenizer == str(folder)

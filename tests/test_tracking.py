@@ -87,9 +87,23 @@ def test_what_is_not_installed_is_said_before_anything_is_made(
     with pytest.raises(
         config_lib.ConfigError, match="names wandb, which is not installed: pip install wandb"
     ):
-        tracking.check(config)
+        tracking.check(config, tmp_path)
     config.train.trackers = ("tensorboard",)
-    tracking.check(config)
+    tracking.check(config, tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "place"), [("wandb", "WANDB_DIR"), ("mlflow", "MLFLOW_TRACKING_URI")])
+def test_files_that_must_be_local_are_not_written_to_a_bucket(
+    monkeypatch: pytest.MonkeyPatch, kind: str, place: str
+) -> None:
+    monkeypatch.delenv(place, raising=False)
+    monkeypatch.setattr(tracking.importlib.util, "find_spec", lambda name: name)
+    config = config_lib.default()
+    config.train.trackers = ("tensorboard", kind)
+    with pytest.raises(config_lib.ConfigError, match=f"{kind}, which writes local files, .* by {place} in"):
+        tracking.check(config, "gs://bucket/run")
+    monkeypatch.setenv(place, "elsewhere")
+    tracking.check(config, "gs://bucket/run")
 
 
 def test_an_unknown_tracker_is_refused() -> None:

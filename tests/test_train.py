@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import small
 
-from bert_jax import checkpoint, train
+from bert_jax import checkpoint, tracing, train
 from bert_jax.config import ConfigError
 
 
@@ -125,7 +125,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path):
     config = small.config(
         tmp_path, **{"optimizer.learning_rate": 1e38, "optimizer.clip": 0.0, "train.log_every": 30}
     )
-    with pytest.raises(train.NonFiniteError, match=r"in step \d+.*no checkpoint was saved"):
+    with pytest.raises(train.TrainingError, match=r"in step \d+.*no checkpoint was saved"):
         train.train(config, tmp_path / "run")
     assert not [p for p in (tmp_path / "run" / "checkpoints").iterdir() if p.name.isdigit()]
     assert not (tmp_path / "run" / "result.json").exists()
@@ -221,3 +221,23 @@ def test_a_window_of_steps_is_profiled(tmp_path, caplog):
     (space,) = (tmp_path / "run" / "profile" / "plugins" / "profile").glob("*/*.xplane.pb")
     assert space.parent == trace.parent and space.stat().st_size > 1000
     assert "the trace of steps 3 to 4" in caplog.text
+
+
+def test_a_window_is_traced_by_a_run_that_goes_on_in_it_and_missed_aloud(tmp_path, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    traced = []
+    monkeypatch.setattr("jax.profiler.start_trace", traced.append)
+    monkeypatch.setattr("jax.profiler.stop_trace", lambda: None)
+    for steps, first in ((range(3, 9), 3), (range(7, 9), None), (range(0), None)):
+        caplog.clear()
+        traced.clear()
+        window = tracing.Window((1, 6), tmp_path)
+        for step in steps:
+            window.before(step)
+            window.after(step, np.zeros(1))
+        window.close()
+        assert traced == [str(tmp_path)] * bool(first)
+        assert ("the trace of steps 3 to 6" in caplog.text) == bool(first)
+        assert ("no step of this process was in it, the last was 8" in caplog.text) == (
+            7 in steps and not first
+        )

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from bert_jax import benchmarks, build, flops, sharding
+from bert_jax import benchmarks, build, completion, flops, sharding
 from bert_jax import config as config_lib
 from bert_jax import step as step_lib
 from bert_jax.benchmarks import charts
@@ -104,13 +104,13 @@ def _changed(config: ConfigDict, axis: str, value: int, kernel: str) -> ConfigDi
 
 def _stepper(config: ConfigDict, steps: int) -> tuple[Any, dict[str, Any]]:
     """Returns what does `steps` updates and says how long they took, warm, and what they cost."""
-    run = build.build(*build.complete(config, None))
+    run = build.build(*completion.complete(config, None))
     phase = run.phases[0]
     size, mesh = phase.train.batch_size, phase.setup.mesh
     rows = phase.train.batch(0, sharding.local_rows(size, mesh))
     state, batch = run.initial_state(rows), sharding.to_devices(rows, size, mesh)
     compiled = step_lib.make_train_step(phase.setup).lower(state, batch).compile()
-    capacity = sum(getattr(objective, "capacity", 0) for objective in phase.setup.objectives)
+    capacity = phase.setup.predictions
     length = rows["tokens"].shape[-1]
 
     def measured() -> float:

@@ -13,7 +13,7 @@ from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax import benchmarks, build, optimizer, train
+from bert_jax import benchmarks, build, completion, cores, optimizer, train
 from bert_jax import workdir as workdir_lib
 from bert_jax.benchmarks import peer as peer_lib
 from bert_jax.data import pipeline
@@ -104,7 +104,7 @@ def _examples_per_second(workdir: epath.Path, batch_size: int) -> float:
 
 def _theirs(peer: peer_lib.Peer, config: ConfigDict) -> dict[str, float]:
     """Returns the task's metrics of the peer's model, and its `examples_per_second`."""
-    run = build.build(*build.complete(config, None))
+    run = build.build(*completion.complete(config, None))
     task, phase = run.task, run.phases[0]
     if task is None or set(task.heads) != {"labels"} or phase.train.choices > 1:
         raise UsageError(
@@ -124,7 +124,7 @@ def _theirs(peer: peer_lib.Peer, config: ConfigDict) -> dict[str, float]:
         batches=peer.give([phase.train.batch(i, np.arange(size)) for i in range(run.steps)]),
         rates=[float(schedule(i)) for i in range(run.steps)],
         optimizer={key: o[key] for key in ("b1", "b2", "eps", "weight_decay", "clip")},
-        threads=peer_lib.threads(),
+        threads=len(cores.available()),
         seed=config.seed,
     )
     seconds, done = 0.0, 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import benchmarks, build, sharding
+from bert_jax import benchmarks, build, completion, cores, sharding
 from bert_jax.data import pipeline
 
 
@@ -25,7 +24,7 @@ def measure(config: ConfigDict, *, rounds: int, steps: int) -> dict[str, Any]:
       JSON values: `tokens_per_second` (places of the rows), `examples_per_second`, and the processor's time a
       token, `core_seconds_per_token`, of all threads; medians over the rounds.
     """
-    run = build.build(*build.complete(config, None))
+    run = build.build(*completion.complete(config, None))
     train, data = run.phases[0].train, run.config.data
     rows = sharding.local_rows(train.batch_size, run.setup.mesh)
     places: list[int] = []
@@ -45,7 +44,7 @@ def measure(config: ConfigDict, *, rounds: int, steps: int) -> dict[str, Any]:
     seconds = benchmarks.in_turns({"input": made}, rounds)["input"]
     return {
         "what": "input",
-        "cores": os.cpu_count(),
+        "cores": len(cores.available()),
         "batch_size": train.batch_size,
         "rounds": rounds,
         "steps": steps,

@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,7 +57,11 @@ class Peer:
             text=True,
             env={**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONWARNINGS": "ignore"},
         )
-        self.versions = self.ask("versions")
+        try:
+            self.versions = self.ask("versions")
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Peer:
         return self
@@ -138,8 +141,3 @@ def bert_config(spec: ModelSpec) -> dict[str, Any]:
         "initializer_range": spec.init_std,
         "layer_norm_eps": spec.norm_eps,
     }
-
-
-def threads() -> int:
-    """Returns how many threads both sides may use: the cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

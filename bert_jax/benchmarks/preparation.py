@@ -16,6 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
+from bert_jax import cores
 from bert_jax.benchmarks import charts
 from bert_jax.data import corpus, prepare
 from bert_jax.data import tokenizer as tokenizers
@@ -84,7 +85,7 @@ def measure(config: ConfigDict, sizes: Sequence[float], folder: epath.PathLike) 
     folder.mkdir(parents=True, exist_ok=True)
     charts.write_table(folder / CSV, points)
     _plot(points, folder / PNG)
-    return {"what": "prepare", "workers": config.data.workers or prepare.cores(), "points": points}
+    return {"what": "prepare", "workers": config.data.workers or len(cores.available()), "points": points}
 
 
 def _write(config: ConfigDict, size: int, file: pathlib.Path) -> int:

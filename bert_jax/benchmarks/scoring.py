@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
-from bert_jax import benchmarks, build
+from bert_jax import benchmarks, completion, cores
 from bert_jax.benchmarks import peer as peer_lib
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ def measure(
     Raises:
       UsageError: there is no vocabulary or no sentence, or the peer does not compute the model.
     """
-    config, source, _ = build.complete(config, None)
+    config, source, _ = completion.complete(config, None)
     if not config.data.tokenizer:
         raise UsageError(
             "--what=scoring needs a vocabulary: name one by --config.data.tokenizer or --config.init_from"
@@ -187,7 +187,7 @@ def _theirs(
             name=name,
             config=peer_lib.bert_config(spec),
             batches=peer.give(masked_batches(tokenizer, texts, spec.max_positions, budget)),
-            threads=peer_lib.threads(),
+            threads=len(cores.available()),
         )
         peer.ask("score", name=name)
         seconds[name] = peer.ask("score", name=name)["seconds"]

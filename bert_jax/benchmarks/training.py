@@ -13,7 +13,7 @@ import jax
 from absl import logging
 from ml_collections import ConfigDict
 
-from bert_jax import benchmarks, build, flops, sharding
+from bert_jax import benchmarks, build, completion, cores, flops, sharding
 from bert_jax import step as step_lib
 from bert_jax.benchmarks import peer as peer_lib
 from bert_jax.flags import UsageError
@@ -43,7 +43,7 @@ def measure(
     Raises:
       UsageError: the peer does not compute the config's model or objectives.
     """
-    run = build.build(*build.complete(config, None))
+    run = build.build(*completion.complete(config, None))
     phase, spec = run.phases[0], run.setup.model.spec
     names = {objective.name for objective in phase.setup.objectives}
     if peers and (run.task or not {"mlm"} <= names <= {"mlm", "nsp"}):
@@ -74,7 +74,7 @@ def measure(
     seconds = [x / steps for x in found["ours"]]
     length = batches[0]["tokens"].shape[-1]
     real = sum(int((batch["segment_ids"] > 0).sum()) for batch in batches) / len(batches)
-    capacity = sum(getattr(objective, "capacity", 0) for objective in phase.setup.objectives)
+    capacity = phase.setup.predictions
     work = flops.train_step(spec, size, length, capacity)
     shares = [work / s / p for s, p in zip(seconds, peaks, strict=True)]
     result = {
@@ -139,7 +139,7 @@ def _theirs(
         batches=batches,
         rates=[o.learning_rate],
         optimizer={key: o[key] for key in ("b1", "b2", "eps", "weight_decay", "clip")},
-        threads=peer_lib.threads(),
+        threads=len(cores.available()),
     )
     warm = peer.ask("steps", name=name, count=2)
     logging.info("%s is warm after %.1f s", name, warm["seconds"])

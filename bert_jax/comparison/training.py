@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import logging
 
+from bert_jax import cores
 from bert_jax import log as log_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.comparison.plan import ComparisonError, Planned
@@ -48,19 +49,12 @@ def alone(root: pathlib.Path) -> Iterator[int]:
         yield file.fileno()
 
 
-def cores() -> list[int]:
-    """Returns the processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
 def default_jobs() -> int:
     """Returns how many runs are trained at once: one a core on a CPU, one where there is an accelerator."""
     # Asked of a process of its own: this one must not hold what its runs will need.
     asked = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return len(cores()) if answer.stdout.strip() == "cpu" else 1
+    return len(cores.available()) if answer.stdout.strip() == "cpu" else 1
 
 
 def train(planned: Sequence[Planned], recipe: pathlib.Path, jobs: int, lock: int) -> None:
@@ -78,7 +72,7 @@ def train(planned: Sequence[Planned], recipe: pathlib.Path, jobs: int, lock: int
     waiting = collections.deque(run for run in planned if not run.complete)
     logging.info("%d runs, %d of them complete", len(planned), len(planned) - len(waiting))
     count = max(1, min(jobs, len(waiting)))
-    mine = cores()
+    mine = cores.available()
     lanes = [mine[i::count] or mine for i in range(count)]
     running: dict[int, tuple[Planned, subprocess.Popen[bytes]]] = {}
     try:

@@ -36,7 +36,6 @@ from bert_jax import jsonl
 from bert_jax.data import files
 from bert_jax.data.embedded import embedded_file
 from bert_jax.data.files import CorpusError
-from bert_jax.data.sentences import sentences as sentences  # the rule belongs to the corpus's reader
 
 LONG = 1 << 12  # characters after which a line that ends a sentence ends its paragraph
 LONGEST = 1 << 16  # most characters of a paragraph

@@ -35,6 +35,8 @@ def find(path: str, suffixes: tuple[str, ...], key: str) -> list[epath.Path]:
     Raises:
       CorpusError: the path does not exist or names no file.
     """
+    if not path:  # which is the current directory to pathlib
+        raise CorpusError(f"{key} is empty: name a file, a directory or a glob")
     root = epath.Path(path).expanduser()
     if root.is_dir():
         endings = suffixes + tuple(f"{suffix}.gz" for suffix in suffixes)

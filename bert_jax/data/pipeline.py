@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax import cores
 from bert_jax.data.ordering import generators, order
 from bert_jax.data.packing import Packing
 from bert_jax.data.pairs import Pairs
@@ -128,10 +128,9 @@ class Examples:
             return self._packing.fill_share
         return (int(self._lengths.sum()) / len(self._lengths) + 2) / self._seq_len
 
-    def num_eval_batches(self, limit_rows: int = 0) -> int:
-        """Returns the batches of an evaluation of all examples, or of the first `limit_rows` of them."""
-        rows = min(self.num_examples, limit_rows) if limit_rows else self.num_examples
-        return -(-rows // self.batch_size)
+    def num_eval_batches(self) -> int:
+        """Returns the batches of an evaluation."""
+        return -(-self.num_examples // self.batch_size)
 
     def batch(self, step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the given rows of the batch of a step, whatever was asked for before.
@@ -277,7 +276,7 @@ def dataset(
         return dict(zip(names, values, strict=True))
 
     steps = tf.data.Dataset.range(start, stop)
-    data = steps.map(load, num_parallel_calls=workers or os.cpu_count() or 1, deterministic=True)
+    data = steps.map(load, num_parallel_calls=workers or len(cores.available()), deterministic=True)
     for step, batch in enumerate(data.prefetch(prefetch).as_numpy_iterator(), start):
         if step in errors:
             raise errors[step]

@@ -23,7 +23,7 @@ from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax import jsonl
+from bert_jax import cores, jsonl
 from bert_jax.data import beam, corpus, extend, holdout, parts, shards
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.encoding import MUCH_UNKNOWN
@@ -66,6 +66,11 @@ def prepare(
       CorpusError, VocabularyError (both ValueErrors): text or tokenizer cannot be used.
       FileExistsError: the output holds something else.
     """
+    if config.data.mixture:
+        raise corpus.CorpusError(
+            "data.mixture names several texts, and shards are of one: prepare each by data.path, and name "
+            "the outputs in data.mixture"
+        )
     output = epath.Path(output).expanduser()
     tokenizer = tokenizer or _given_tokenizer(config)
     pipelines = None
@@ -91,14 +96,7 @@ def cached(config: ConfigDict) -> pathlib.Path:
     """
     data = config.data
     if data.source == "shards":
-        found = shards.read_index(data.path)["tokenizer"]
-        if data.tokenizer:
-            tokenizer = _given_tokenizer(config)
-            if tokenizer is not None and tokenizer.digest() != found:
-                raise shards.ShardError(
-                    f"data.tokenizer = {data.tokenizer!r} is not the tokenizer that made {data.path}: "
-                    "leave it empty to take the shards' own, or prepare the text again"
-                )
+        _check_vocabulary(config)
         return shards.mirror(data.path, data.cache_dir)
     tokenizer = _given_tokenizer(config)
     digest, size = corpus.fingerprint(config)
@@ -107,6 +105,31 @@ def cached(config: ConfigDict) -> pathlib.Path:
     output = shards.cache_root(data.cache_dir) / f"prepared-{key}"
     _prepare(config, recipe, size, epath.Path(output), tokenizer, True, BLOCK)
     return output
+
+
+def _check_vocabulary(config: ConfigDict) -> None:
+    """Makes sure that the shards have the vocabulary that is asked for, extended as is asked for."""
+    data = config.data
+    index = shards.read_index(data.path)
+    made = index.get("recipe", {}).get("tokenizer", {})
+    extended = made.get("extend", 0)
+    if data.extend_vocab and data.extend_vocab != extended:
+        raise shards.ShardError(
+            f"data.extend_vocab = {data.extend_vocab} adds words as a text is prepared, and {data.path} was "
+            f"prepared with {extended}: set that, or prepare the text again"
+        )
+    tokenizer = _given_tokenizer(config)
+    if tokenizer is None or tokenizer.digest() == index["tokenizer"]:
+        return
+    if data.extend_vocab and made.get("digest") == tokenizer.digest():
+        return  # its words and more
+    start = config.init_from or config.objective.distill.teacher
+    same = f"--config.{'init_from' if config.init_from else 'objective.distill.teacher'}={start}"
+    raise shards.ShardError(
+        f"the vocabulary of {data.tokenizer} is not the one that {data.path} was prepared with: prepare the "
+        f"text again with {same if start else f'--config.data.tokenizer={data.tokenizer}'}, or name the "
+        f"shards' own, --config.data.tokenizer={data.path}/tokenizer"
+    )
 
 
 def _given_tokenizer(config: ConfigDict) -> tokenizers.Tokenizer | None:
@@ -298,7 +321,7 @@ def _by_workers(
             tokens += new
             bar.add(characters, new)
 
-        parts.write_parts(todo(), work / "tokenizer", config.data.workers or cores(), done)
+        parts.write_parts(todo(), work / "tokenizer", config.data.workers or len(cores.available()), done)
     return known, tokens
 
 
@@ -348,8 +371,3 @@ def _upload(source: pathlib.Path, target: epath.Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         with path.open("rb") as read, copy.open("wb") as write:
             shutil.copyfileobj(read, write, 1 << 22)
-
-
-def cores() -> int:
-    """Returns how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -47,7 +47,7 @@ def read_index(directory: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
       ShardError: no index there, not readable as one, or of another format version.
     """
-    path = epath.Path(directory) / INDEX
+    path = epath.Path(directory).expanduser() / INDEX
     try:
         index = jsonl.parse(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -76,7 +76,7 @@ def mirror(directory: str | os.PathLike[str], cache_dir: str = "") -> pathlib.Pa
     Memory maps need local files. The copy is keyed by address and index, so other shards at the
     same address are copied anew, and it appears only when it is whole.
     """
-    source = epath.Path(directory)
+    source = epath.Path(directory).expanduser()
     if "://" not in os.fspath(source):
         return pathlib.Path(source)
     index = read_index(source)

@@ -56,7 +56,7 @@ def load(
         duplicates, or without its special tokens; no SentencePiece model; no merges; a file beside it that
         is damaged.
     """
-    path = epath.Path(path)
+    path = epath.Path(path).expanduser()
     if not path.exists():
         raise VocabularyError(f"{path}: no such file or directory: name a vocabulary or its directory")
     directory = path.is_dir()

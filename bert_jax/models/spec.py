@@ -129,7 +129,7 @@ def from_config(model: ConfigDict, *, vocab_size: int, mask_id: int, **heads: An
       model: `config.model`; its own vocab_size of 0 stands for the tokenizer's.
       vocab_size: the tokenizer's number of tokens.
       mask_id: the tokenizer's mask token.
-      **heads: has_mlm, has_nsp, has_rtd, has_generator, labels, classifier_dropout.
+      **heads: further fields: the heads (`has_*`, `labels`, `token_labels`, ..) and what belongs to them.
 
     Raises:
       ValueError: the tokenizer has ids beyond the model's table.

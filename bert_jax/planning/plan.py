@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
-from bert_jax import build, config_rules, flops, sharding
+from bert_jax import build, completion, config_rules, flops, sharding
 from bert_jax import config as config_lib
 from bert_jax import step as step_lib
 from bert_jax.config import ConfigError
@@ -72,10 +72,10 @@ class Planner:
                 'model.attention_kernel = "cudnn" asks the GPU itself while it is compiled, and a plan has '
                 'none: plan with "blocks" in its place'
             )
+        sharding.make_mesh(config.mesh, devices)  # refused before anything is made or compiled
         self._folder = tempfile.TemporaryDirectory()
         self._config = _with_made_text(config, pathlib.Path(self._folder.name))
         self._devices, self._chip = devices, chip
-        sharding.make_mesh(self._config.mesh, devices)  # refused before anything is compiled
 
     def __enter__(self) -> Planner:
         return self
@@ -149,7 +149,7 @@ class Planner:
         found, spec = self.compile(phase, run), phase.setup.model.spec
         size, count = phase.train.batch_size, len(self._devices)
         length = phase.train.batch(0, np.arange(1))["tokens"].shape[-1]
-        capacity = sum(getattr(goal, "capacity", 0) for goal in phase.setup.objectives)
+        capacity = phase.setup.predictions
         parts = {name: 3 * x for name, x in flops.parts(spec, size, length, capacity).items()}
         work = sum(parts.values())
         moved = sum(kind["bytes"] for kind in found.collectives.values())
@@ -303,7 +303,7 @@ def _bytes(tree: Any) -> int:
 
 def _with_made_text(config: ConfigDict, folder: pathlib.Path) -> ConfigDict:
     """Returns the config, complete, on a made text with a vocabulary of its size."""
-    config, _, _ = build.complete(config, None)
+    config, _, _ = completion.complete(config, None)
     size = config.model.vocab_size or config.data.vocab_size
     if config.data.tokenizer and not config.model.vocab_size:
         size = tokenizers.load(config.data.tokenizer).vocab_size

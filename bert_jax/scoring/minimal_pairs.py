@@ -35,14 +35,14 @@ class Judged:
         return self.good_log_prob > self.bad_log_prob and not self.is_tie
 
 
-def read(path: str, good: str, bad: str, paradigm: str) -> list[tuple[str, str, str]]:
+def read(path: str, good: str, bad: str, paradigm: str, flag: str = "--input") -> list[tuple[str, str, str]]:
     """Returns (paradigm, good, bad) of each pair.
 
     Raises:
       ValueError: a column or a text is not there, or no pair is.
     """
     columns = [good, bad, *[paradigm] * bool(paradigm)]
-    found = files.find(path, (".jsonl",), "--input")
+    found = files.find(path, (".jsonl",), flag)
     pairs = [
         (tables.text(row, paradigm) if paradigm else "all", tables.text(row, good), tables.text(row, bad))
         for file in found

@@ -55,11 +55,7 @@ def find(config: ConfigDict, suffixes: tuple[str, ...] = ("",)) -> tuple[epath.P
         held_out = named or _file(path, _EVAL, _TRAIN, config.task.eval_file, "task.eval_file", suffixes)
     else:
         train, held_out = path, named or None
-        key = next((key for key in ("train_file", "eval_file") if config.task[key]), "")
-        if key:
-            raise TaskDataError(
-                f"task.{key} is a file in data.path, and data.path = {config.data.path!r} is no folder"
-            )
+        tables.refuse_files(config)
     for key, file in (("data.path", train), ("data.eval_path", held_out)):
         if file is not None and not file.is_file():
             raise TaskDataError(f"{key} = {str(file)!r}: there is no such file")

@@ -121,10 +121,9 @@ class Examples:
         tokens = self._per_token["tokens"]
         return [tokens[self._ends[row] - self._lengths[row] : self._ends[row]].tolist() for row in rows]
 
-    def num_eval_batches(self, limit_rows: int = 0) -> int:
-        """Returns the batches of an evaluation of all examples, or of the first `limit_rows` of them."""
-        rows = min(self.num_examples, limit_rows) if limit_rows else self.num_examples
-        return -(-rows // self.batch_size)
+    def num_eval_batches(self) -> int:
+        """Returns the batches of an evaluation."""
+        return -(-self.num_examples // self.batch_size)
 
     def batch(self, step: int, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the given rows of the batch of a step, whatever was asked for before.

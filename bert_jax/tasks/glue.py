@@ -103,6 +103,7 @@ def make(config: ConfigDict, tokenizer: Any) -> Task:
     if folder.is_dir():
         read = glue_data.original_cola if name == "cola_original" else glue_data.of_folder
         return Glue(benchmark, config, tokenizer, read(benchmark, folder, config))
+    tables.refuse_files(config)
     if tables.is_tfds(path) and name not in ("cola_original", "ax"):
         data = tables.Tfds(path, config.data.tfds_dir)
         return Glue(benchmark, config, tokenizer, glue_data.of_tfds(benchmark, data))

@@ -69,6 +69,7 @@ def read(
     needed = (*columns.texts, columns.label)
     path = epath.Path(config.data.path).expanduser()
     if tables.is_tfds(config.data.path) and not tables.is_table(config.data.path):
+        tables.refuse_files(config)
         return _of_tfds(config, needed, more)
     train = path
     found: epath.Path | None = None
@@ -76,11 +77,8 @@ def read(
         train = _file(path, ("train",), config.task.train_file, "task.train_file", must=True)
         wanted = not config.data.eval_path
         found = _file(path, _EVALS, config.task.eval_file, "task.eval_file") if wanted else None
-    elif config.task.train_file or config.task.eval_file:
-        key = "train_file" if config.task.train_file else "eval_file"
-        raise TaskDataError(
-            f"task.{key} is a file in data.path, and data.path = {config.data.path!r} is no folder"
-        )
+    else:
+        tables.refuse_files(config)
     key = "data.path" if found is None else "task.eval_file"
     if config.data.eval_path:
         found, key = epath.Path(config.data.eval_path).expanduser(), "data.eval_path"

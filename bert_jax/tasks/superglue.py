@@ -171,6 +171,7 @@ def make(config: ConfigDict, tokenizer: Any) -> Task:
     folder, benchmark = epath.Path(path).expanduser(), BENCHMARKS[name]
     if folder.is_dir():
         return SuperGlue(config, tokenizer, superglue_data.of_folder(name, benchmark, folder, config))
+    tables.refuse_files(config)
     if tables.is_tfds(path):
         return SuperGlue(config, tokenizer, superglue_data.of_tfds(name, benchmark, config))
     raise TaskDataError(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 from etils import epath
+from ml_collections import ConfigDict
 
 from bert_jax import jsonl
 from bert_jax.data import files
@@ -196,6 +197,16 @@ def number(row: Row, column: str) -> float:
 def is_tfds(path: str) -> bool:
     """Returns whether a data.path is the name of a TFDS dataset: it looks like one, and is no path."""
     return bool(_TFDS_NAME.fullmatch(path)) and not epath.Path(path).expanduser().exists()
+
+
+def refuse_files(config: ConfigDict) -> None:
+    """Raises TaskDataError where a file in data.path is named, and data.path is no folder."""
+    for key in ("train_file", "eval_file"):
+        if config.task[key]:
+            raise TaskDataError(
+                f"task.{key} = {config.task[key]!r} is a file in data.path, and data.path = "
+                f"{config.data.path!r} is no folder: leave it out"
+            )
 
 
 class Tfds:

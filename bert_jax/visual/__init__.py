@@ -1,1 +1,1 @@
-"""Pictures of what a model does with a text: its attention, what it would put where, and its surprise."""
+"""What people look at: a page of a text (attention, fillers, surprise), and one of a run (its curves)."""

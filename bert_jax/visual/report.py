@@ -19,7 +19,8 @@ from bert_jax.visual.chart import Curve, short
 
 _STYLE = "report.css"
 # How the names of guesses that need no model begin; what they are compared with is the rest of the name.
-_BASELINES = ("unigram_", "most_frequent_", "majority_", "mean_score_", "always_", "all_", "no_answer_")
+_BASELINES = ("unigram_", "most_frequent_", "majority_", "mean_score_", "always_", "all_", "no_answer_",
+              "random_", "copy_", "unchanged_")  # fmt: skip
 _OF_THE_STEP = ("step", "split", "seconds", "step_seconds", "row_length")
 _SAMPLES = 12
 
@@ -62,7 +63,7 @@ def read(workdir: epath.PathLike) -> list[Run]:
     Raises:
       ReportError: it holds no run.
     """
-    folder = epath.Path(workdir)
+    folder = epath.Path(workdir).expanduser()
     config = workdir_lib.read_config(folder) if folder.is_dir() else None
     members = folder / workdir_lib.MEMBERS
     if config is not None and not (folder / workdir_lib.METRICS).exists() and members.is_dir():

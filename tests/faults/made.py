@@ -10,8 +10,6 @@ from typing import Any
 import commands_under_fault as under_fault
 import small
 
-from bert_jax import config as config_lib
-
 # Time, and what follows from it.
 _OF_THE_CLOCK = ("seconds", "tokens_per_second", "mfu", "step_seconds", "data_wait")
 
@@ -35,12 +33,7 @@ def config(folder: pathlib.Path, name: str = "config.py", **keys: Any) -> pathli
             **keys,
         },
     )
-    file = folder / name
-    file.write_text(
-        "from bert_jax import config\n\n\n"
-        f"def get_config():\n    return config.from_json({config_lib.to_json(made)!r})\n"
-    )
-    return file
+    return small.write(made, folder / name)
 
 
 def slowly() -> None:
@@ -81,7 +74,7 @@ def ended(workdir: pathlib.Path) -> dict[str, Any]:
             digest.update(jax.tree_util.keystr(path).encode() + np.ascontiguousarray(array).tobytes())
         return {"params": digest.hexdigest()}
 
-    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    lines = small.metrics(workdir)
     result = json.loads((workdir / "result.json").read_text())
 
     def plain(values: dict[str, Any]) -> dict[str, Any]:

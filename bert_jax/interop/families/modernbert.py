@@ -128,7 +128,7 @@ def _extra(spec: ModelSpec) -> dict[str, Any]:
     return {
         **dict.fromkeys(_BIASES, spec.bias),
         "classifier_activation": {"gelu_tanh": "gelu_new"}.get(spec.activation, spec.activation),
-        "classifier_pooling": {"first": "cls", "mean": "mean"}[spec.pooling],
+        "classifier_pooling": {"mean": "mean"}.get(spec.pooling, "cls"),
         "decoder_bias": True,
         "embedding_dropout": spec.dropout,
         "layer_types": [_LOCAL if local else _FULL for local in is_local],

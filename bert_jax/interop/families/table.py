@@ -202,7 +202,8 @@ class Family:
 # Heads are told by their arrays; the rest changes training, place or speed.
 _WITHOUT_EFFECT = {
     "vocab_size", "mask_id", "dropout", "attention_dropout", "classifier_dropout", "init_std", "scan",
-    "remat", "dtype", "labels", "token_labels", "generator_fraction", "gru_size",
+    "remat", "dtype", "attention_kernel", "attention_block", "labels", "token_labels", "generator_fraction",
+    "gru_size",
 }  # fmt: skip
 
 
