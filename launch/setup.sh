@@ -2,6 +2,7 @@
 #   venv            the virtual environment: $BERT_JAX_VENV, or .venv
 #   set_up          makes it with requirements.txt; what is there and up to date is used again
 #   set_up_tpu      makes it with what a TPU needs too
+#   set_up_gpu      the same for a GPU
 #   set_up_tests    set_up, and what the tests need
 #   set_up_parity   another one, $BERT_JAX_PARITY_VENV or .venv-parity, with the systems compared with too
 # PYTHON=/path/to/python takes that interpreter.
@@ -96,6 +97,10 @@ set_up() {
 
 set_up_tpu() {
   make_venv "3 GB" true requirements.txt requirements-tpu.txt
+}
+
+set_up_gpu() {
+  make_venv "8 GB" true requirements.txt requirements-gpu.txt
 }
 
 add_tests() {

@@ -386,7 +386,7 @@ def test_the_cache_is_keyed_by_content(tmp_path: pathlib.Path, vocabulary: str) 
     config.data.tokenizer = vocabulary
     assert prepare.cached(config) == first
     config.data.lowercase = False
-    with pytest.raises(shards.ShardError, match="is not the one that .* was prepared with"):
+    with pytest.raises(shards.ShardError, match=r"is not the one that .* was prepared with"):
         prepare.cached(config)
     with pytest.raises(shards.ShardError, match="no shard directory"):
         prepare.cached(_config(tmp_path, source="shards"))

@@ -160,3 +160,7 @@ def test_the_page_in_a_browser(tmp_path):
             "return Array.from(document.querySelectorAll('svg')).map(s => s.getBoundingClientRect())"
         ):
             assert box["width"] > 200 and box["height"] > 90
+        for box in run(
+            "return Array.from(document.querySelectorAll('svg text')).map(t => t.getBoundingClientRect())"
+        ):
+            assert box["height"] > 8 and box["left"] >= 16  # readable, and inside

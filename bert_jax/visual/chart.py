@@ -7,7 +7,7 @@ import html
 import math
 from collections.abc import Sequence
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 640, 300, 58, 34, 10, 12
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 640, 300, 72, 42, 14, 12
 _MOST = 600  # points of a curve that are drawn
 COLOURS = 8  # curves that the page's style can tell apart; then they begin again
 
@@ -70,9 +70,9 @@ def draw(
         parts.append(f'<text x="{_LEFT - 6}" y="{y_of(y) + 4:.1f}" text-anchor="end">{short(y)}</text>')
     for x in _ticks(left, right):
         if left <= x <= right:
-            parts.append(f'<text x="{x_of(x):.1f}" y="{_HEIGHT - 16}" text-anchor="middle">{short(x)}</text>')
+            parts.append(f'<text x="{x_of(x):.1f}" y="{_HEIGHT - 22}" text-anchor="middle">{short(x)}</text>')
     parts.append(
-        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 2}" text-anchor="end">{html.escape(x_name)}</text>'
+        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 5}" text-anchor="end">{html.escape(x_name)}</text>'
     )
     for name, y in levels:
         parts.append(
