@@ -81,12 +81,7 @@ def main() -> None:
     sets: dict[str, tuning.Lists] = {}
     if dev is not None:
         sets["dev"] = tuning.scored(dev, scorer, metric)
-        weights = {by_length: tuning.tune(sets["dev"], metric, by_length) for by_length in forms}
-        worth = {
-            form: metric.sign * sets["dev"].value(metric, sets["dev"].chosen(weight, form))
-            for form, weight in weights.items()
-        }
-        best = max(forms, key=worth.__getitem__)
+        weights, best = tuning.tune_form(sets["dev"], metric, forms)
     else:
         best = bool(_BY_LENGTH.value)
         weights = dict.fromkeys(forms, _WEIGHT.value)

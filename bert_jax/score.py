@@ -19,7 +19,6 @@ mean of -log p over all scored tokens: a pseudo-perplexity where it is T-TA's or
 from __future__ import annotations
 
 import hashlib
-import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +36,7 @@ from bert_jax.data.encoding import MUCH_UNKNOWN
 from bert_jax.interop import load
 from bert_jax.models import spec as spec_lib
 from bert_jax.scoring import Scored, Scorer, options, output
+from bert_jax.scoring.scorer import perplexity
 
 _MODEL = options.define_model()
 _INPUT = absl_flags.DEFINE_string(
@@ -65,7 +65,7 @@ def _summary(totals: dict[str, float], method: str) -> str:
     name = "perplexity" if method == "causal" else "pseudo-perplexity"
     if not tokens:
         return f"{lines} lines without a token to score: no {name}"
-    value = math.exp(min(700.0, -totals["log_prob"] / tokens))
+    value = perplexity(totals["log_prob"], tokens)
     return f"{name} {value:.4g} ({method}, {tokens} tokens in {lines} lines)"
 
 

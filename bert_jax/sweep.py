@@ -27,7 +27,7 @@ Results = list[dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Member:
+class Trial:
     """One run of a search.
 
     Attributes:
@@ -118,10 +118,10 @@ def run(
     return summary
 
 
-def _members(config: ConfigDict, root: epath.Path) -> list[Member]:
+def _members(config: ConfigDict, root: epath.Path) -> list[Trial]:
     """Returns the members in the order of their numbers: settings in turn, of each all seeds."""
     choices = [[(name, value) for value in config.sweep[name]] or [None] for name in KEYS]
-    found: list[Member] = []
+    found: list[Trial] = []
     for setting in itertools.product(*choices):
         chosen = dict(pair for pair in setting if pair is not None)
         for number in range(config.sweep.seeds):
@@ -132,7 +132,7 @@ def _members(config: ConfigDict, root: epath.Path) -> list[Member]:
                 group, _, leaf = KEYS[name].partition(".")
                 own[group][leaf] = type(own[group][leaf])(value)
             folder = root / workdir_lib.MEMBERS / str(len(found))
-            found.append(Member(len(found), chosen, own, folder))
+            found.append(Trial(len(found), chosen, own, folder))
     return found
 
 
@@ -161,13 +161,13 @@ def _most_together(config: ConfigDict) -> int:
     return asked
 
 
-def _groups(config: ConfigDict, members: Sequence[Member], most: int) -> list[list[Member]]:
+def _groups(config: ConfigDict, members: Sequence[Trial], most: int) -> list[list[Trial]]:
     """Returns which members train in one program: those whose arrays have equal shapes at every step.
 
     Where rows are cut to `data.buckets`, a seed's batches have lengths of their own, and under another length
     dropout is another: then only members of one seed, which read the same batches, train together.
     """
-    alike: dict[tuple[Any, ...], list[Member]] = {}
+    alike: dict[tuple[Any, ...], list[Trial]] = {}
     for member in members:
         own = member.config
         key = (own.train.batch_size, own.train.epochs, own.seed if config.data.buckets else None)
@@ -185,12 +185,12 @@ def _groups(config: ConfigDict, members: Sequence[Member], most: int) -> list[li
     return found
 
 
-def _at_one_step(group: list[Member]) -> list[list[Member]]:
+def _at_one_step(group: list[Trial]) -> list[list[Trial]]:
     """Returns the group, in parts where its members have been left at steps that others do not have."""
     saved = {member.number: workdir_lib.saved_steps(member.root) for member in group}
     if set.intersection(*saved.values()) or not any(saved.values()):
         return [group]
-    parts: dict[int, list[Member]] = {}
+    parts: dict[int, list[Trial]] = {}
     for member in group:
         parts.setdefault(max(saved[member.number], default=0), []).append(member)
     return list(parts.values())

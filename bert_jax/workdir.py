@@ -52,13 +52,15 @@ def check(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None)
     refuse_another(path, config, found)
 
 
-def refuse_another(workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None) -> None:
+def refuse_another(
+    workdir: epath.PathLike, config: ConfigDict, found: ConfigDict | None, flag: str = "--workdir"
+) -> None:
     """Raises ConfigError, naming the keys, where a workdir's run was started with another config."""
     differing = config_lib.differing_keys(config, found) if found is not None else []
     if differing:
         raise ConfigError(
             f"{workdir} holds a run with another config ({'; '.join(differing)}): "
-            "ask for the same one, or take another --workdir"
+            f"ask for the same one, or take another {flag}"
         )
 
 

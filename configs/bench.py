@@ -11,7 +11,8 @@ Seen: small, on 2 cores with nothing beside it (medians of 5 rounds, lowest and 
 tokens a second of transformers as it is (1.64 to 1.87), 1.09 times those of the peer with gathered logits
 (.92 to 1.24), and 56% of the speed of a matrix product (50 to 60). Of a step's 2.05 s of a core the model's
 products take about 1.5, at 85% of that speed alone; page faults of the 680 MB that XLA allocates anew each
-step .3, and what is computed element by element .3. Scoring, at the sizes of tta and base: README.
+step .3, and what is computed element by element .3. long and base, and torch.compile: README. Scoring, at the
+sizes of tta and base: there too.
 """
 
 from ml_collections import ConfigDict

@@ -18,6 +18,7 @@ from bert_jax import config as config_lib
 from bert_jax import workdir as workdir_lib
 from bert_jax.comparison import curves, evaluation, heldout, plan, table, training
 from bert_jax.comparison.plan import ComparisonError
+from bert_jax.config import ConfigError
 from bert_jax.data import files
 
 RECIPE = tiny_models.ROOT / "configs" / "compare.py"
@@ -78,7 +79,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: pathlib.Path) -> None:
     workdir_lib.claim(run.workdir, run.config)
     (run.workdir / "checkpoints" / "10").mkdir(parents=True)
     assert planned(tmp_path, ("tta", 3), ("mlm", 3))[0].workdir == run.workdir
-    with pytest.raises(ComparisonError, match=r"another comparison \(.*train\.steps: 100 -> 200"):
+    with pytest.raises(ConfigError, match=r"another config \(.*train\.steps: 100 -> 200"):
         planned(tmp_path, ("tta", 3), steps=200)
 
 
@@ -292,4 +293,4 @@ def test_the_command_killed_and_gone_on_with(tmp_path: pathlib.Path) -> None:
 
     done = tiny_models.run(tmp_path, "compare", *arguments, "--steps=5")
     assert done.returncode == 2
-    assert "holds a run of another comparison (" in done.stderr.decode().splitlines()[-1]
+    assert "holds a run with another config (" in done.stderr.decode().splitlines()[-1]

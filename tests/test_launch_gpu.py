@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 SCRIPT = ROOT / "launch" / "gpu.sh"
 TINY = [
     "--rounds=1", "--steps=1", "--config.model.layers=1", "--config.model.hidden_size=64",
-    "--config.model.heads=1", "--config.model.feed_forward_size=64", "--config.train.batch_size=2", "--config.model.vocab_size=0",
+    "--config.model.heads=1", "--config.model.feed_forward_size=64", "--config.train.batch_size=2",
+    "--config.model.vocab_size=0",
     "--config.data.vocab_size=300",
 ]  # fmt: skip
 

@@ -26,6 +26,7 @@ from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import load, native
 from bert_jax.models import spec as spec_lib
 from bert_jax.scoring import Scorer, minimal_pairs, nbest, program, similarity, tuning
+from bert_jax.scoring.scorer import perplexity
 from bert_jax.scoring.vectors import Embedder
 from bert_jax.tasks import scores
 
@@ -141,7 +142,7 @@ def _likelihood(source: load.Source, sentences: list[str]) -> Values:
     name = "perplexity" if scorer.method == "causal" else "pseudo_perplexity"
     return {
         "parameters": sum(x.size for x in native.unpadded(source.spec, source.params).values()),
-        name: math.exp(min(700.0, -math.fsum(one.log_prob for one in scored) / max(1, tokens))),
+        name: perplexity(math.fsum(one.log_prob for one in scored), max(1, tokens)),
         "sentences_per_second": statistics.median(rates),
     }
 
@@ -166,8 +167,7 @@ def _similarity(source: load.Source, pairs: list[similarity.Pair]) -> Values:
 def _reranking(source: load.Source, lists: Lists) -> Values:
     scorer, metric = Scorer(source), tuning.Bleu(lists.tokenize)
     dev, test = (tuning.scored(some, scorer, metric) for some in (lists.dev, lists.test))
-    weights = {by_length: tuning.tune(dev, metric, by_length) for by_length in (False, True)}
-    by_length = max(weights, key=lambda form: dev.value(metric, dev.chosen(weights[form], form)))
+    weights, by_length = tuning.tune_form(dev, metric, (False, True))
     weight = weights[by_length]
     return {
         "bleu_first_best": test.value(metric, test.first_best()),

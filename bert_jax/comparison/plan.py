@@ -131,7 +131,8 @@ def runs(
                 (config[group] if group else config)[leaf] = value
             config_lib.validate(config)
             workdir = root / RUNS / f"{variant}-L{layers}-seed{seed}"
-            _refuse_another(workdir, config)
+            if workdir_lib.has_saved(workdir):
+                workdir_lib.refuse_another(workdir, config, workdir_lib.read_config(workdir), "--output")
             found.append(Planned(variant, layers, seed, workdir, config, changes))
     return found
 
@@ -167,18 +168,6 @@ def _changes(root: pathlib.Path, layers: int, seed: int, size: Size) -> dict[str
         "train.eval_every": eval_every,
         "checkpoint.every": eval_every,
     }
-
-
-def _refuse_another(workdir: pathlib.Path, config: ConfigDict) -> None:
-    found = workdir_lib.read_config(workdir)
-    if found is None or not workdir_lib.has_saved(workdir):
-        return
-    differing = config_lib.differing_keys(config, found)
-    if differing:
-        raise ComparisonError(
-            f"{workdir} holds a run of another comparison ({'; '.join(differing)}): "
-            "ask for the same one, or name another --output"
-        )
 
 
 def gather_text(paths: Sequence[str], root: pathlib.Path) -> None:

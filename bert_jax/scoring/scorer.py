@@ -75,6 +75,11 @@ class Scored:
         }
 
 
+def perplexity(log_prob: float, tokens: int) -> float:
+    """Returns exp(-log_prob / tokens), at most e^700, which a float still holds."""
+    return math.exp(min(700.0, -log_prob / tokens))
+
+
 def method_of(spec: ModelSpec, method: str = "auto") -> str:
     """Returns by which method a model scores: what "auto" stands for.
 

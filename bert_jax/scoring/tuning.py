@@ -164,6 +164,17 @@ def tune(lists: Lists, metric: Metric, by_length: bool) -> float:
     return GRID[int(np.argmax(values))]
 
 
+def tune_form(lists: Lists, metric: Metric, forms: Sequence[bool]) -> tuple[dict[bool, float], bool]:
+    """Returns the best weight of each form (whether log_prob is divided by its tokens), and the best form.
+
+    Raises:
+      ValueError: a list has no reference.
+    """
+    weights = {form: tune(lists, metric, form) for form in forms}
+    worth = {form: metric.sign * lists.value(metric, lists.chosen(weights[form], form)) for form in forms}
+    return weights, max(forms, key=worth.__getitem__)
+
+
 def scored(lists: list[NBest], scorer: Scorer, metric: Metric) -> Lists:
     """Returns n-best lists with the model's scores; a text that comes several times is scored once."""
     texts = list(dict.fromkeys(text for some in lists for text in some.texts))

@@ -20,7 +20,7 @@ _TFDS_NAME = re.compile(r"\w+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Member:
+class Part:
     """A task of a benchmark.
 
     Attributes:
@@ -50,7 +50,7 @@ class Suite:
     title: str
     tfds: str
     files: str
-    members: Mapping[str, Member]
+    members: Mapping[str, Part]
 
 
 def _of_glue() -> Suite:
@@ -60,14 +60,14 @@ def _of_glue() -> Suite:
         benchmark = glue_benchmarks.BENCHMARKS[name]
         files = ("train.tsv", *(file for file, _ in benchmark.evals.values()))
         others = ("mismatched_accuracy",) if name == "mnli" else ()
-        members[name] = Member(benchmark.folder, files, name, others)
+        members[name] = Part(benchmark.folder, files, name, others)
     return Suite("GLUE", "glue", "train.tsv and dev.tsv", members)
 
 
 def _of_superglue() -> Suite:
     files = ("train.jsonl", "val.jsonl")
     members = {
-        name: Member(benchmark.folder, files, benchmark.tfds)
+        name: Part(benchmark.folder, files, benchmark.tfds)
         for name, benchmark in superglue_benchmarks.BENCHMARKS.items()
     }
     return Suite("SuperGLUE", "super_glue", " and ".join(files), members)
@@ -160,7 +160,7 @@ def _paths(suite: Suite, path: str) -> dict[str, str]:
     return found
 
 
-def _score(member: Member, result: Mapping[str, Any]) -> float:
+def _score(member: Part, result: Mapping[str, Any]) -> float:
     """Returns a task's part in the average; with several seeds of their means."""
     parts = [result["value"], *(result[name] for name in member.others)]
     return sum(parts) / len(parts)
