@@ -4,6 +4,7 @@ import logging
 import os
 import pathlib
 from importlib import util
+from typing import Any
 
 import jax
 import pytest
@@ -30,6 +31,14 @@ def levels_of_logging() -> None:
     logging.getLogger().setLevel(logging.WARNING)
     absl_logging.set_verbosity(absl_logging.WARNING)
     absl_logging.get_absl_logger().setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The tasks' tokenizer, of the four words a, b, c and d; many files have one of their own."""
+    import tasks_data
+
+    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
 
 
 @pytest.fixture(scope="session")

@@ -10,15 +10,9 @@ import tasks_data
 
 from bert_jax import build, sharding
 from bert_jax import step as step_lib
-from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.objectives.classification import Classification
 from bert_jax.tasks import features as features_lib
 from bert_jax.tasks.features import Examples, Features
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
 
 
 def config(**keys: Any) -> Any:

@@ -65,11 +65,6 @@ FILES = {
 }
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
-
-
 def folder(path: pathlib.Path, **files: str | bytes) -> pathlib.Path:
     """Writes files, named as train for train.tsv."""
     path.mkdir(parents=True, exist_ok=True)

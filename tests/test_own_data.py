@@ -15,7 +15,6 @@ from tasks_data import words
 from bert_jax import build, evaluation, sharding, tasks
 from bert_jax import step as step_lib
 from bert_jax.config import ConfigError
-from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.models.model import Model
 from bert_jax.tasks.own import hold_out
 from bert_jax.tasks.sequence import Split
@@ -23,11 +22,6 @@ from bert_jax.tasks.sequence import Split
 TEXT = {"task__text": "say", "task__label": "kind"}
 PAIR = {**TEXT, "task__text_pair": "more"}
 CHOICE = {"task__label": "right", "task__choices": ("x", "y")}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
 
 
 def make(tokenizer: Any, name: str, path: pathlib.Path, **keys: Any) -> Any:

@@ -16,18 +16,12 @@ from ml_collections import ConfigDict
 
 from bert_jax import build, completion, prediction, tasks, train
 from bert_jax import config as config_lib
-from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import export, load, native
 from bert_jax.models.model import Model
 from bert_jax.objectives.tokens import token_sums
 from bert_jax.tasks.seq2seq import Seq2Seq
 
 PAIRS = [("a b", "b a"), ("c", "c c d"), ("d d d d d d d d", "a"), ("b a", "a b c d a b")]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
 
 
 def config(path: pathlib.Path, **keys: Any) -> ConfigDict:

@@ -43,11 +43,6 @@ WORDS = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
-
-
-@pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
     return tasks_data.tokenizer(tmp_path_factory.mktemp("words"), WORDS)
 

@@ -17,7 +17,6 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import prediction, tasks, train
 from bert_jax.config import ConfigError
-from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.interop import load, native
 from bert_jax.models import spec as spec_lib
 from bert_jax.models.model import Model
@@ -26,11 +25,6 @@ from bert_jax.tasks.answers import Answers
 
 # A long context of three windows of rows of 12 tokens, and a short one.
 LONG, SHORT = "a b c d a b c d a b c d", "b  d\u200b c"
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
 
 
 def config(name: str, path: pathlib.Path | str, **keys: Any) -> ConfigDict:

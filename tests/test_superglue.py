@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tasks_data
 from tasks_data import config, words
 
 from bert_jax import tasks
@@ -68,11 +67,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }
 TESTS = {name: [{k: v for k, v in rows[0].items() if k != "label"}] for name, rows in ROWS.items()}
 TESTS |= {"multirc": [multirc()], "record": [record()]}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> tokenizer_lib.Tokenizer:
-    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
 
 
 def write(file: pathlib.Path, rows: list[dict[str, Any]]) -> None:

@@ -19,11 +19,6 @@ from bert_jax.tasks import suite, superglue_data
 from bert_jax.tasks.superglue_benchmarks import BENCHMARKS
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return tasks_data.tokenizer(tmp_path_factory.mktemp("vocabulary"))
-
-
 def run_config(tmp_path: pathlib.Path, name: str, path: pathlib.Path, **keys: Any) -> ConfigDict:
     """A run of two steps of a tiny model with large weights."""
     tasks_data.tokenizer(tmp_path)

@@ -24,7 +24,7 @@ MASK = ("[MASK]", "<mask>")
 BOUNDARIES = (("[CLS]", "[SEP]"), ("[SOS]", "[EOS]"), ("<s>", "</s>"))
 KNOWN_SPECIALS = frozenset((*PADDING, *UNKNOWN, *MASK, *(name for pair in BOUNDARIES for name in pair)))
 
-MUCH_UNKNOWN = 0.05  # share of unknown tokens in a text that is said aloud
+MUCH_UNKNOWN = 0.02  # share of unknown tokens in a text that is said aloud
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 

@@ -15,8 +15,8 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from bert_jax.data import pipeline
+from bert_jax.data.encoding import MUCH_UNKNOWN
 
-_MUCH_UNKNOWN = 0.02  # share of unknown tokens that is worth a word
 _AT_ONCE = 10_000  # texts that are encoded before they become arrays, which are smaller than lists
 
 
@@ -97,7 +97,7 @@ class Examples:
             self._per_token["type_ids"] = self._flat("type_ids", type_ids).astype(np.int8)
         self._per_token |= {key: self._flat(key, rows) for key, rows in (per_token or {}).items()}
         unknown = float(np.mean(self._per_token["tokens"] == tokenizer.unk_id))
-        if unknown > _MUCH_UNKNOWN:
+        if unknown > MUCH_UNKNOWN:
             logging.warning(
                 "%.1f%% of the %s tokens are unknown to the vocabulary: is it the model's own?",
                 100 * unknown, name,
