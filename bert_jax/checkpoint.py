@@ -24,7 +24,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
-from bert_jax import checkpoint_record
+from bert_jax import checkpoint_record, processes
 from bert_jax.checkpoint_record import CheckpointError, DamagedError
 from bert_jax.trees import named, nested
 
@@ -257,6 +257,8 @@ class Checkpoints:
         except (CheckpointError, MemoryError):
             raise
         except Exception as error:
+            if processes.gone(error):
+                raise
             raise CheckpointError(
                 f"a checkpoint could not be saved in {self._directory}: "
                 f"{checkpoint_record.first_line(error)}; those before it are whole: mend the cause, such as "

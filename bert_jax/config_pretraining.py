@@ -122,6 +122,11 @@ def rules(c: ConfigDict) -> list[tuple[Any, str]]:
             "data.path and data.mixture are both set: put all texts into data.mixture",
         ),
         (
+            d.path and d.source == "embedded",
+            f'data.path = {d.path!r} is not read with data.source = "embedded": set data.source to "text", '
+            '"jsonl", "tfds" or "shards"',
+        ),
+        (
             d.mixture and d.source == "embedded",
             'data.mixture needs data.source = "text", "jsonl", "tfds" or "shards"',
         ),

@@ -23,6 +23,7 @@ from ml_collections import ConfigDict, config_flags
 from bert_jax import config as config_lib
 from bert_jax.config import ConfigError
 
+EXIT_ELSEWHERE = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 EXIT_UNREAD = 141  # 128 + SIGPIPE
@@ -45,6 +46,10 @@ class UsageError(ValueError):
     """A command line that cannot be read; the message names the flag and the mend."""
 
 
+class ElsewhereError(RuntimeError):
+    """What went wrong outside this process, and is no mistake of the user's; the message says what to do."""
+
+
 def define_config() -> flags.FlagHolder[ConfigDict]:
     """Defines --config=FILE and --config.KEY=VALUE; the value is checked to be a config, not yet valid."""
     return config_flags.DEFINE_config_file(
@@ -56,7 +61,8 @@ def run(main: Callable[..., None], names: bool = False) -> None:
     """Reads sys.argv, calls main() and exits: 0, 2 with one line on an error of the user's or the machine's,
     130 on ^C, 141 where nobody reads the output any more.
 
-    What nobody foresaw keeps its traceback, and exits with 1.
+    An ElsewhereError is one line and 1, as it may go well when it is tried again. What nobody foresaw keeps
+    its traceback, and exits with 1.
 
     Args:
       main: the command.
@@ -81,6 +87,9 @@ def run(main: Callable[..., None], names: bool = False) -> None:
         # Who read standard output has had enough, as `head` has. Python would flush it once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
         sys.exit(EXIT_UNREAD)
+    except ElsewhereError as error:
+        print(f"error: {_line(error)}", file=sys.stderr)
+        sys.exit(EXIT_ELSEWHERE)
     except Exception as error:
         if not is_users(error):
             raise

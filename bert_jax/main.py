@@ -38,13 +38,18 @@ def main() -> None:
     config_lib.validate(config)
     _start_distributed()
 
-    from bert_jax import train
+    from bert_jax import processes, train
 
     workdir = os.path.expanduser(_WORKDIR.value)  # a shell leaves the ~ of --workdir=~/runs alone
-    if _MODE.value == "eval":
-        train.evaluate(config, workdir)
-    else:
-        train.train(config, workdir)
+    try:
+        if _MODE.value == "eval":
+            train.evaluate(config, workdir)
+        else:
+            train.train(config, workdir)
+    except Exception as error:
+        if gone := processes.gone(error):
+            raise gone from error
+        raise
 
 
 def _start_distributed() -> None:

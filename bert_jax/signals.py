@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -38,6 +39,8 @@ def as_stop(stop: Stop) -> Iterator[Stop]:
 
     def request(number: int, _: Any) -> None:
         stop.came = signal.Signals(number)
+        # Not by logging, which may be in the middle of a line.
+        os.write(2, f"{stop.came.name}: saving after this step; once more ends at once\n".encode())
         for each, handler in before.items():
             signal.signal(each, handler)
 

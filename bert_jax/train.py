@@ -239,6 +239,7 @@ def _train_on(
             began, first = time.monotonic(), run.phases[number] is not phase
             if first:
                 phase = run.phases[number]
+                logging.info("compiling the step; then a line each %d steps", config.train.log_every)
                 train_step = step_lib.make_train_step(phase.setup, together)
                 evaluate_all = evaluators(runs, number)
             if step == 1 and run.source is not None and not run.task:

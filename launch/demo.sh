@@ -48,3 +48,6 @@ echo
 echo "A filled [MASK]:"
 echo "This is [MASK] example." |
   "$python" -m bert_jax.predict --model="$workdir" --input=- --output=-
+
+echo
+echo "For the commands of the README and of docs/: source $venv/bin/activate"

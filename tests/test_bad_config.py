@@ -188,6 +188,7 @@ KEYS = [
     key("data.lowercase", "maybe", "it must be true, false or None"),
     key("data.source", "csv", "data.source = 'csv': it must be one of"),
     key("data.source", "text", 'data.source = "text" needs data.path'),
+    key("data.path", "x", "data.path = 'x' is not read with data.source = \"embedded\"", "data.source=embedded"),
     key("data.seq_len", "3", "data.seq_len = 3: it must be at least 4"),
     key("data.seq_len", "1024", "is longer than model.max_positions = 512"),
     key("data.buckets", "(16, 32)", "data.buckets is for fine-tuning"),

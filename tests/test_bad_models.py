@@ -85,7 +85,7 @@ TABLE = [
     hf("no kind", "has no model_type", **{CONFIG: with_json(model_type=None, architectures=None)}),
     hf("layers in words", "num_hidden_layers = 'two'", **{CONFIG: with_json(num_hidden_layers="two")}),
     hf("no layers", "num_hidden_layers = 0", **{CONFIG: with_json(num_hidden_layers=0)}),
-    hf("layers without end", "is missing", **{CONFIG: with_json(num_hidden_layers=10**12)}),
+    hf("layers without end", "num_hidden_layers = 1000000000000: it must be a whole number, at least 1 and at most", **{CONFIG: with_json(num_hidden_layers=10**12)}),
     hf("one layer more", "is missing", **{CONFIG: with_json(num_hidden_layers=3)}),
     hf("heads that do not divide", "is not a multiple of", **{CONFIG: with_json(num_attention_heads=3)}),
     hf("no heads", "num_attention_heads = 0", **{CONFIG: with_json(num_attention_heads=0)}),

@@ -7,8 +7,12 @@ import socket
 import subprocess
 import sys
 
+import commands
+import jax
 import pytest
 import small
+
+from bert_jax import train
 
 
 def run(
@@ -43,6 +47,37 @@ def run(
     said = [process.communicate(timeout=600)[0] for process in started]
     assert [process.returncode for process in started] == [0] * processes, said
     return json.loads((workdir / "result.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("said", "count", "gone"),
+    [
+        ("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Connection reset by peer", 2, True),
+        ("UNAVAILABLE: the leader task died\nmore of it", 2, True),
+        ("UNAVAILABLE: the leader task died", 1, False),
+        ("RESOURCE_EXHAUSTED: Out of memory", 2, False),
+    ],
+)
+def test_a_process_that_is_gone_is_told_in_a_line(tmp_path, monkeypatch, said, count, gone):
+    monkeypatch.setattr(jax, "process_count", lambda: count)
+
+    def fails(*_):
+        try:
+            raise jax.errors.JaxRuntimeError(said)
+        except jax.errors.JaxRuntimeError as error:
+            raise ValueError("while something was done") from error
+
+    monkeypatch.setattr(train, "train", fails)
+    file = small.write(small.config(tmp_path), tmp_path / "config.py")
+    words = ("main", f"--config={file}", "--workdir=run")
+    if not gone:
+        with pytest.raises(ValueError, match="while something was done"):
+            commands.run(*words, folder=tmp_path)
+        return
+    done = commands.run(*words, folder=tmp_path)
+    assert done.code == 1 and "Traceback" not in done.err
+    assert done.err.splitlines()[-1].startswith("error: process 0 of 2 does not reach the others any more (U")
+    assert "the log of the one that ended first says why" in done.err
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from bert_jax import config_rules
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.families.table import ACTIVATIONS, REQUIRED, Family, Field
 from bert_jax.interop.huggingface_files import HuggingFaceError
@@ -122,8 +123,10 @@ def _value(field: Field, config: Mapping[str, Any], origin: str) -> Any:
         return ACTIVATIONS[value]
     whole = isinstance(getattr(ModelSpec, field.field, 1), int)
     is_one = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if value is REQUIRED or not is_one or not field.least <= value < math.inf:
+    most = config_rules.RANGES.get(f"model.{field.field}", (0, None))[1]
+    if value is REQUIRED or not is_one or not field.least <= value <= (most or math.inf) or value == math.inf:
         shown = "is missing" if value is REQUIRED else f"= {value!r}"
         rule = f"{'a whole number' if whole else 'a number'}, at least {field.least}"
+        rule += f" and at most {most}" if most else ""
         raise HuggingFaceError(f"{origin}: {field.key} {shown}: it must be {rule}")
     return value

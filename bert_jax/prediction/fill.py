@@ -56,6 +56,8 @@ class Filler:
             (i, at[0]) for i, (id, at) in enumerate(places) if id == tokenizer.mask_id and at is not None
         ]
         row = Row(ids, [0] * len(ids), [i for i, _ in masks])
+        if not masks and not note:
+            note = f"no {tokenizer.token(tokenizer.mask_id)} in it, which is this vocabulary's mask"
         return _Masked((text,), [row] if masks else [], note, tuple(at for _, at in masks))
 
     def outputs(self, params: Any, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

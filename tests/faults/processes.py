@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import signal
 import socket
 import time
@@ -75,8 +76,11 @@ def _one_of_two(folder: pathlib.Path, row: Row, _: int, number: int) -> None:
 
 
 def _last(started: under_fault.Started) -> str:
-    lines = [line for line in started.said().splitlines() if line.strip() and "INFO" not in line]
-    return started.error() or " ".join(lines[-6:])
+    """The line of the error, or what JAX's service said as it ended the process, its stack left out."""
+    lines = [
+        line for line in started.said().splitlines() if re.search("[Tt]erminating|distributed service", line)
+    ]
+    return started.error() or " ".join(lines[-2:])
 
 
 def _two_runs(folder: pathlib.Path, row: Row, _: int) -> None:

@@ -92,12 +92,14 @@ def _windows(layers: int, config: Config) -> tuple[int, int]:
     if types is None:
         every = _whole(config, "global_attn_every_n_layers", 3)
         types = [_LOCAL if i % every else _FULL for i in range(layers)]
+    if not isinstance(types, list):
+        raise ValueError(f"layer_types = {types!r}: it must be a list")
     if _LOCAL not in types:
         return 0, 3
-    for every in range(1, layers + 1):
-        if types == [_LOCAL if i % every else _FULL for i in range(layers)]:
-            # As there: half of it to each side, an odd one rounded down.
-            return _whole(config, "local_attention", 128) // 2 * 2, every
+    every = next((i for i, kind in enumerate(types) if i and kind == _FULL), layers)
+    if types == [_LOCAL if i % every else _FULL for i in range(layers)]:
+        # As there: half of it to each side, an odd one rounded down.
+        return _whole(config, "local_attention", 128) // 2 * 2, every
     raise ValueError(
         f"layer_types = {types}: the global layers must be 0, n, 2n.. of {layers}, each other one {_LOCAL!r}"
     )
