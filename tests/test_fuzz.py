@@ -35,7 +35,9 @@ def known() -> dict[str, readers.Reader]:
 
 def test_every_reader_is_tried(known: dict[str, readers.Reader]) -> None:
     assert {*NAMES, "tensorflow 1 index"} == {*known}
-    assert all(readers.tried(reader, reader.seeds[0]) for reader in known.values())
+    # What it begins from is good, or changes of it would go no further than the first check.
+    refused = [n for n, r in known.items() if "read" not in {readers.tried(r, seed) for seed in r.seeds}]
+    assert refused == ["tensorflow 1 index"]  # which begins with one array of a model's many
 
 
 @pytest.mark.parametrize("name", NAMES)
