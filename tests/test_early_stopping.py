@@ -62,6 +62,14 @@ def test_a_run_that_gets_no_better_stops_and_wherever_it_is_cut_stops_there(tmp_
     assert without_time(train.train(config, run)) == without_time(result)
     assert saved(run) == [2, 6]
     assert train.evaluate(config, run)["mcc"] == result["value"]
+    # Other rows may be judged: with the other label each.
+    rows = (tmp_path / "CoLA" / "dev.tsv").read_text().translate(str.maketrans("01", "10"))
+    (tmp_path / "CoLA" / "test_set.tsv").write_text(rows)
+    config.task.eval_file = "test_set.tsv"
+    assert train.evaluate(config, run)["accuracy"] == 1 - result["accuracy"]
+    config.task.train_file = "test_set.tsv"
+    with pytest.raises(ConfigError, match=r"another config \(task.train_file"):
+        train.evaluate(config, run)
 
 
 def test_the_best_checkpoint_is_what_is_told_predicted_and_loaded(
