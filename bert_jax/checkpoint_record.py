@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
+from bert_jax import jsonl
 from bert_jax.trees import named
 
 PyTree = Any
@@ -78,9 +79,9 @@ def read(directory: epath.Path, step: int) -> dict[str, Any]:
     """
     path = directory / str(step) / _METADATA
     try:
-        metadata = json.loads(path.read_bytes())["custom_metadata"]
+        metadata = jsonl.parse(path.read_bytes())["custom_metadata"]
         record = metadata["record"]
-        whole = crc32(record) == metadata["crc32"]
+        whole = crc32(record) == metadata["crc32"] and "format" in {**record}
     except PermissionError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -139,6 +139,12 @@ TABLE = [
          {"m/bert_config.json": json.dumps({"vocab_size": 13, "hidden_size": 4, "num_hidden_layers": 1,
           "num_attention_heads": 1, "intermediate_size": 4, "max_position_embeddings": 4}),
           "m/vocab.txt": vocabulary(*WORDS), "m/x.index": "nothing", "m/x.data-00000-of-00001": "x"}),
+    Case("an index of TensorFlow that names more than there is", OPEN, "m/x cannot be read: Read less bytes",
+         {"m/bert_config.json": json.dumps({"vocab_size": 13, "hidden_size": 4, "num_hidden_layers": 1,
+          "num_attention_heads": 1, "intermediate_size": 4, "max_position_embeddings": 4}),
+          "m/vocab.txt": vocabulary(*WORDS), "m/x.data-00000-of-00001": "x", "m/x.index":
+          b"\0\0\x06\x08\x01\x1a\x02\x08\x01\0\x18\x13bert/pooler/dense/kern\xb9\x14WD\x08Q\x0e" + bytes(36)
+          + b"W\xfb\x80\x8b$uG\xdb"}),
     Case("two checkpoints of TensorFlow", OPEN, "holds several checkpoints (x, y)",
          {"m/bert_config.json": "{}", "m/vocab.txt": vocabulary(*WORDS), "m/x.index": "", "m/y.index": ""}),
     # --- Our own directories

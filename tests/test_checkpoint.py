@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from etils import epath
 
+from bert_jax import checkpoint_record
 from bert_jax.checkpoint import CheckpointError, Checkpoints, read_params
 
 
@@ -339,3 +341,13 @@ def test_killed_while_saving_it_goes_on(tmp_path):
         assert reached - 1 <= resumed[-1]
         reached = int(lines[-1])
     assert resumed[0] == 0 < resumed[1] < resumed[2]
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 10_000, b"{}", b'{"custom_metadata": {"record": [], "crc32": 0}}', b"\xff"]
+)
+def test_a_record_that_is_none_is_damage(tmp_path: pathlib.Path, content: bytes) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "_CHECKPOINT_METADATA").write_bytes(content)
+    with pytest.raises(checkpoint_record.DamagedError, match="_CHECKPOINT_METADATA"):
+        checkpoint_record.read(epath.Path(tmp_path), 7)

@@ -52,7 +52,7 @@ def choose(spec: ModelSpec, pad_id: int, name: str = "") -> Family:
     nearest = _nearest(spec)
     raise ExportError(
         f"no class of transformers computes this model; the nearest is {nearest}: {reasons[nearest]}: "
-        "export it by --format=native, or pretrain in a form that goes out, such as configs/modern.py's"
+        "export it by --format=native, or pretrain in a form that goes out, such as that of configs/modern.py"
     )
 
 

@@ -108,8 +108,11 @@ def _variables(folder: epath.Path) -> tuple[dict[str, np.ndarray], int]:
         # A slot is named below its variable: "bert/pooler/dense/kernel/adam_m".
         own = [name for name in sorted(names) if name.rpartition("/")[0] not in names]
         return {name: np.asarray(reader.get_tensor(name)) for name in own}, len(names) - len(own)
-    except (tf.errors.OpError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0][:200]
+    except TensorFlowError:
+        raise
+    except (tf.errors.OpError, RuntimeError, IndexError, TypeError, ValueError) as error:
+        # TensorFlow's reader raises what its status codes are translated to.
+        first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise TensorFlowError(
             f"{folder / prefixes[0]} cannot be read: {first}: copy all its files anew"
         ) from error
