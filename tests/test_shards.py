@@ -107,6 +107,9 @@ def test_a_remote_directory_is_mirrored_once(tmp_path: pathlib.Path, monkeypatch
         def __truediv__(self, name: str) -> "Address":
             return Address(self._path / name)
 
+        def expanduser(self) -> "Address":
+            return self
+
         def iterdir(self) -> list["Address"]:
             return [Address(p) for p in self._path.iterdir()]
 
