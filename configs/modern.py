@@ -8,7 +8,9 @@ of the tokens masked, and a warm-up-stable-decay schedule: a run can be stopped 
 its rate falls. Base size: 22 layers of D768. For other sizes keep heads of 64 features.
 Hardware and time: made for accelerators; `configs/modern.py:small` (4 layers of D192) for a laptop. Both
 start anywhere, on the embedded text where no other is named.
-Seen: not run to the end; at a small size: configs/objectives.py:modern.
+Seen: not run to the end; at a small size: configs/objectives.py:modern. `:small`: eval loss 5.508, accuracy
+.147, where the unigram cross-entropy is 6.821 (Python 3.12's text), in 13 min of a core that eight other
+programs shared; it goes out to transformers.
 """
 
 from ml_collections import ConfigDict
