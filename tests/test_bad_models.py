@@ -145,6 +145,15 @@ TABLE = [
           "m/vocab.txt": vocabulary(*WORDS), "m/x.data-00000-of-00001": "x", "m/x.index":
           b"\0\0\x06\x08\x01\x1a\x02\x08\x01\0\x18\x13bert/pooler/dense/kern\xb9\x14WD\x08Q\x0e" + bytes(36)
           + b"W\xfb\x80\x8b$uG\xdb"}),
+    Case("an index of TensorFlow that asks for all memory", OPEN, "m/x cannot be read: std::bad_alloc",
+         {"m/bert_config.json": json.dumps({"vocab_size": 13, "hidden_size": 4, "num_hidden_layers": 1,
+          "num_attention_heads": 1, "intermediate_size": 4, "max_position_embeddings": 4}),
+          "m/vocab.txt": vocabulary(*WORDS), "m/x.data-00000-of-00001": "x", "m/x.index": bytes.fromhex(
+          "00000608011a020801001813626572742f706f6f6c65722f64656e73652f6b65726e656c080112081202080412020804"
+          "28403569f250790000000001000000006fedced1000000000100000000c0f2a1b000010263003f000000000100000000"
+          "6ad514574408510e00000000000000ffffffffffffffff00000000000000000000000000000000000000000000000000"
+          "0000000057fb808b247547db"
+          )}),
     Case("two checkpoints of TensorFlow", OPEN, "holds several checkpoints (x, y)",
          {"m/bert_config.json": "{}", "m/vocab.txt": vocabulary(*WORDS), "m/x.index": "", "m/y.index": ""}),
     # --- Our own directories

@@ -110,8 +110,9 @@ def _variables(folder: epath.Path) -> tuple[dict[str, np.ndarray], int]:
         return {name: np.asarray(reader.get_tensor(name)) for name in own}, len(names) - len(own)
     except TensorFlowError:
         raise
-    except (tf.errors.OpError, RuntimeError, IndexError, TypeError, ValueError) as error:
-        # TensorFlow's reader raises what its status codes are translated to.
+    except (tf.errors.OpError, RuntimeError, IndexError, TypeError, ValueError, MemoryError) as error:
+        # TensorFlow's reader raises what its status codes are translated to, and asks for as much memory as a
+        # broken index says.
         first = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise TensorFlowError(
             f"{folder / prefixes[0]} cannot be read: {first}: copy all its files anew"
