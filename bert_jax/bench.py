@@ -83,15 +83,14 @@ def main() -> None:
     """Measures, and prints the result."""
     config = _CONFIG.value
     config_lib.validate(config)
+    if _COMPILED.value and (_PEER.value == "none" or _WHAT.value != "train"):
+        raise flags.UsageError("--compiled is of the peers of --what=train: set --peer too, or leave it out")
     folder = os.path.expanduser(_WORKDIR.value)
     output = paths.to_write(_OUTPUT.value) if _OUTPUT.value else None
 
     from bert_jax import workdir
     from bert_jax.benchmarks import curves, finetuning, inputs, preparation, scoring, training
     from bert_jax.data import files
-
-    if _COMPILED.value and (_PEER.value == "none" or _WHAT.value != "train"):
-        raise flags.UsageError("--compiled is of the peers of --what=train: set --peer too, or leave it out")
 
     peers = () if _PEER.value == "none" else (_PEER.value,)
     if _WHAT.value == "finetune":

@@ -90,7 +90,7 @@ class Setup:
 
     @property
     def predictions(self) -> int:
-        """M, places of a row at which the objectives make logits; 0 where they make them at all."""
+        """M, places of a row at which the objectives make logits over the vocabulary; 0 where none does."""
         return sum(getattr(objective, "capacity", 0) for objective in self.objectives)
 
     @property

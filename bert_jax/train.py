@@ -350,9 +350,8 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     if found is None:
         raise FileNotFoundError(f"{root} holds no run to evaluate: train one there first")
     config, source, teacher = completion.complete(config, found)
-    if (
-        config.task.name
-    ):  # any rows may be judged; a text's vocabulary would be another with other text held out
+    # A task's model may be judged on any rows; a text's vocabulary would be another with other text held out.
+    if config.task.name:
         found.data.eval_path, found.task.eval_file = config.data.eval_path, config.task.eval_file
     workdir_lib.check(root, config, found)
     run = build.build(config, source, teacher)

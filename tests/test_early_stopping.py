@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small
 import tasks_data
 
 from bert_jax import checkpoint, evaluation, predict, train
@@ -50,7 +51,7 @@ def test_a_run_that_gets_no_better_stops_and_wherever_it_is_cut_stops_there(tmp_
     assert result["best_value"] == result["value"] == result["mcc"]
     assert result == json.loads((run / "result.json").read_text())
     assert saved(run) == [2, 6]
-    evaluated = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [line["step"] for line in small.metrics(run)]
     assert evaluated == [2, 4, 6]
     assert train.train(config, run) == result  # complete: nothing is done again
 

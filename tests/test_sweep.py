@@ -54,8 +54,7 @@ def config(folder: pathlib.Path, **keys: Any) -> ConfigDict:
 
 
 def lines(workdir: pathlib.Path, split: str) -> list[dict[str, Any]]:
-    read = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    return [line for line in read if line["split"] == split]
+    return [line for line in small.metrics(workdir) if line["split"] == split]
 
 
 def assert_alike(member: pathlib.Path, alone: pathlib.Path) -> None:

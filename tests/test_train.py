@@ -21,10 +21,6 @@ def params(workdir):
     return checkpoint.read_params(workdir / "checkpoints")
 
 
-def lines(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-
-
 def assert_same(a, b):
     assert jax.tree.structure(a) == jax.tree.structure(b)
     jax.tree.map(np.testing.assert_array_equal, a, b)
@@ -38,7 +34,7 @@ def test_a_run_leaves_all_that_it_promises(tmp_path):
     assert 0 < result["unigram_cross_entropy"] < np.log(200)
     assert 0 <= result["most_frequent_accuracy"] <= 1
     assert result == json.loads((tmp_path / "run" / "result.json").read_text())
-    written = lines(tmp_path / "run")
+    written = small.metrics(tmp_path / "run")
     assert [(line["step"], line["split"]) for line in written] == [
         (10, "train"), (15, "eval"), (20, "train"), (30, "train"), (30, "eval"),
     ]  # fmt: skip
@@ -60,7 +56,7 @@ def test_a_run_leaves_all_that_it_promises(tmp_path):
     about = json.loads((tmp_path / "run" / "about.json").read_text())
     assert about["vocabulary"] == 109 and about["batch_size"] == 8 and about["steps"] == 30
     assert train.train(config, tmp_path / "run") == result  # complete: nothing is done again
-    assert len(lines(tmp_path / "run")) == len(written)
+    assert len(small.metrics(tmp_path / "run")) == len(written)
 
 
 def test_waiting_for_data_is_told_as_a_share_of_the_time(tmp_path, monkeypatch):
@@ -105,7 +101,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     )  # fmt: skip
     result = train.train(config, tmp_path / "cut")
     assert_same(params(tmp_path / "whole"), params(tmp_path / "cut"))
-    steps = [line["step"] for line in lines(tmp_path / "cut")]
+    steps = [line["step"] for line in small.metrics(tmp_path / "cut")]
     assert steps == sorted(steps)
     assert result["loss"] == json.loads((tmp_path / "whole" / "result.json").read_text())["loss"]
 
@@ -118,7 +114,7 @@ def test_steps_logged_after_the_last_checkpoint_are_not_logged_twice(tmp_path):
         if folder.name == "30":
             folder.rename(folder.with_name("30.damaged"))
     train.train(config, tmp_path / "run")
-    assert [line["step"] for line in lines(tmp_path / "run")] == [5, 10, 15, 20, 25, 30, 30]
+    assert [line["step"] for line in small.metrics(tmp_path / "run")] == [5, 10, 15, 20, 25, 30, 30]
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path):

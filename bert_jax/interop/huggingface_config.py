@@ -123,10 +123,11 @@ def _value(field: Field, config: Mapping[str, Any], origin: str) -> Any:
         return ACTIVATIONS[value]
     whole = isinstance(getattr(ModelSpec, field.field, 1), int)
     is_one = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    most = config_rules.RANGES.get(f"model.{field.field}", (0, None))[1]
-    if value is REQUIRED or not is_one or not field.least <= value <= (most or math.inf) or value == math.inf:
+    _, most = config_rules.RANGES.get(f"model.{field.field}", (None, None))
+    fits = is_one and field.least <= value < math.inf and (most is None or value <= most)
+    if value is REQUIRED or not fits:
         shown = "is missing" if value is REQUIRED else f"= {value!r}"
         rule = f"{'a whole number' if whole else 'a number'}, at least {field.least}"
-        rule += f" and at most {most}" if most else ""
+        rule += "" if most is None else f" and at most {most}"
         raise HuggingFaceError(f"{origin}: {field.key} {shown}: it must be {rule}")
     return value

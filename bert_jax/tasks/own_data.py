@@ -68,8 +68,9 @@ def read(
     """
     needed = (*columns.texts, columns.label)
     path = epath.Path(config.data.path).expanduser()
-    if tables.is_tfds(config.data.path) and not tables.is_table(config.data.path):
+    if not path.is_dir():
         tables.refuse_files(config)
+    if tables.is_tfds(config.data.path) and not tables.is_table(config.data.path):
         return _of_tfds(config, needed, more)
     train = path
     found: epath.Path | None = None
@@ -77,8 +78,6 @@ def read(
         train = _file(path, ("train",), config.task.train_file, "task.train_file", must=True)
         wanted = not config.data.eval_path
         found = _file(path, _EVALS, config.task.eval_file, "task.eval_file") if wanted else None
-    else:
-        tables.refuse_files(config)
     key = "data.path" if found is None else "task.eval_file"
     if config.data.eval_path:
         found, key = epath.Path(config.data.eval_path).expanduser(), "data.eval_path"

@@ -4,7 +4,7 @@
 # with the published dropout. A JSON file each, with tokens a second and the share of the GPU's peak.
 # Needs Python 3.11 to 3.13, the network for the first set-up (about 8 GB), and some 10 minutes.
 #
-#   bash launch/gpu.sh [--output=DIRECTORY] [--dry-run] [-- flags of bert_jax.bench, such as --rounds=3]
+#   bash launch/gpu_bench.sh [--output=DIRECTORY] [--dry-run] [-- flags of bert_jax.bench, such as --rounds=3]
 #
 # The results go to runs/gpu, or to DIRECTORY. --dry-run prints the commands, and runs none.
 set -euo pipefail

@@ -1,4 +1,4 @@
-"""gpu.sh: the commands that it would run, and the first of them at a size for a CPU."""
+"""gpu_bench.sh: the commands that it would run, and the first of them at a size for a CPU."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ import commands
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-SCRIPT = ROOT / "launch" / "gpu.sh"
+SCRIPT = ROOT / "launch" / "gpu_bench.sh"
 TINY = [
     "--rounds=1", "--steps=1", "--config.model.layers=1", "--config.model.hidden_size=64",
     "--config.model.heads=1", "--config.model.feed_forward_size=64", "--config.train.batch_size=2",
