@@ -21,6 +21,7 @@ from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from bert_jax import config as config_lib
+from bert_jax import recorded
 from bert_jax.config import ConfigError
 
 EXIT_ELSEWHERE = 1
@@ -53,7 +54,10 @@ class ElsewhereError(RuntimeError):
 def define_config() -> flags.FlagHolder[ConfigDict]:
     """Defines --config=FILE and --config.KEY=VALUE; the value is checked to be a config, not yet valid."""
     return config_flags.DEFINE_config_file(
-        "config", None, "Config file in Python; --config.KEY=VALUE sets one key of it.", lock_config=True
+        "config",
+        None,
+        "Config file in Python, or a run's config.json; --config.KEY=VALUE sets one key of it.",
+        lock_config=True,
     )
 
 
@@ -127,14 +131,14 @@ def _parse(argv: list[str]) -> list[str]:
     path = None
     flags.FLAGS.set_gnu_getopt()  # flags may stand behind other arguments
     if "config" in flags.FLAGS:
-        path = _config_path(argv)
+        argv, path = _with_config_file(argv)
         # A config derives from another by `from configs import base`, wherever the command is run.
         sys.path.append(str(pathlib.Path(path).resolve().parent.parent))
         _check_overrides(argv)
     try:
         rest = flags.FLAGS(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        raise UsageError(f"{error}; see --help") from error
+        raise UsageError(f"{error}{_as_key(error.flagname)}; see --help") from error
     except flags.Error as error:
         # absl wraps a ValueError of the config file as if its path were a wrong value.
         raise _config_error(error, path) or UsageError(_flag_message(str(error))) from error
@@ -145,18 +149,26 @@ def _parse(argv: list[str]) -> list[str]:
     return rest
 
 
-def _config_path(argv: list[str]) -> str:
-    """Returns the file of --config=FILE[:ARGUMENT]; its absence is told here, in plain words."""
-    value = ""
+def _with_config_file(argv: list[str]) -> tuple[list[str], str]:
+    """Returns the arguments and the Python file of their --config=FILE[:ARGUMENT].
+
+    A run's config.json is checked here, and becomes the argument of the file that reads it. What is not there
+    is told here, in plain words.
+    """
+    argv, at, value = list(argv), 0, ""
     for i, argument in enumerate(argv):
         if match := re.fullmatch(r"--?config(?:=(.*))?", argument, re.DOTALL):
-            value = match[1] if match[1] is not None else "".join(argv[i + 1 : i + 2])
+            at, value = (i, match[1]) if match[1] is not None else (i + 1, "".join(argv[i + 1 : i + 2]))
+    if value.endswith(".json"):
+        recorded.get_config(value)
+        argv[at] = argv[at].removesuffix(value) + f"{recorded.__file__}:{value}"
+        return argv, recorded.__file__
     path = value.split(":", 1)[0]
     if not path:
         raise UsageError("--config=FILE is required; see --help")
     if not os.path.isfile(path):
         raise ConfigError(f"config file {path} is not there: name a Python file such as configs/tiny.py")
-    return path
+    return argv, path
 
 
 def _check_overrides(argv: list[str]) -> None:
@@ -176,6 +188,11 @@ def _check_overrides(argv: list[str]) -> None:
             raise UsageError(f"--config.{match[1]} is given twice: it would be both together; give it once")
         if match:
             given.add(match[1])
+
+
+def _as_key(name: str) -> str:
+    known = name.partition("=")[0] in config_lib.flatten(config_lib.default()) and "config" in flags.FLAGS
+    return f": a key of the config is set by --config.{name}" if known else ""
 
 
 def _flag_message(message: str) -> str:

@@ -72,7 +72,9 @@ def _pretrain(folder: pathlib.Path) -> None:
 def _finetune(folder: pathlib.Path) -> None:
     _model(folder)
     texts = _sentences(40)
-    _rows(folder / "news.csv", ("title", "section"), [(t, "sport" if "dog" in t else "home") for t in texts])
+    for name, some in (("news", texts), ("tests", texts[:9])):
+        rows = [(t, "sport" if "dog" in t else "home") for t in some]
+        _rows(folder / f"{name}.csv", ("title", "section"), rows)
     _rows(folder / "more.csv", ("title",), [(t,) for t in _sentences(5, seed=1)])
     (folder / "lines.txt").write_text("the cat sat on a mat\nthe dog runs\n")
     for part, number, seed in (("train", 24, 2), ("dev", 8, 3)):

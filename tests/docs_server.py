@@ -39,9 +39,9 @@ _WITH_CONFIG = ("bert_jax.main", "bert_jax.prepare")
 def shrunk(words: list[str]) -> list[str]:
     """Returns a command's words, after `python`, with other values of some keys.
 
-    Phases become two steps of four rows an eighth as long.
+    Phases become two steps of four rows an eighth as long. The config of a run that was cut is cut already.
     """
-    if words[0] != "-m" or words[1] not in _WITH_CONFIG:
+    if words[0] != "-m" or words[1] not in _WITH_CONFIG or any(word.endswith(".json") for word in words):
         return words
     given = dict(word.removeprefix("--config.").split("=", 1) for word in words if "--config." in word)
     other = dict(TINY)

@@ -202,8 +202,9 @@ def recipes() -> list[tuple[str, list[str]]]:
             lines = block.text.replace("\\\n", " ").splitlines() if block.kind == "sh" else ()
             for words in map(shlex.split, lines):
                 flags = [word for word in words if word.startswith("--config")]
-                # A page that extends the package has keys which only its copy of the package knows.
-                if flags and page.stem != "extend":
+                # A page that extends the package has keys which only its copy of the package knows, and the
+                # config of a run is there when the page is played.
+                if flags and page.stem != "extend" and not flags[0].endswith(".json"):
                     found.append((f"{page.name}, line {block.line}: {' '.join(words)}", flags))
     return found
 

@@ -130,6 +130,55 @@ def test_unknown_flag_and_missing_workdir(folder):
     )
 
 
+PRINTS_CONFIG = """
+import sys
+from bert_jax import config, flags
+given = flags.define_config()
+flags.run(lambda: sys.stdout.write(config.to_json(given.value)))
+"""
+
+
+def test_a_runs_config_stands_for_a_config_file(folder):
+    """Whole, with its tuples and what is None; keys are set over it as over a recipe's."""
+    setting = ["--config.data.buckets=(16, 32)", "--config.data.lowercase=false", "--config.seed=3"]
+    first = run(folder, "-c", PRINTS_CONFIG, "--config=good.py", *setting)
+    assert first.returncode == 0, first.stderr
+    (folder / "run").mkdir()
+    (folder / "run" / "config.json").write_text(first.stdout)
+    for given in (["--config=run/config.json"], ["--config", str(folder / "run" / "config.json")]):
+        again = run(folder, "-c", PRINTS_CONFIG, *given)
+        assert (again.returncode, again.stderr) == (0, "")
+        assert again.stdout == first.stdout
+    other = ["--config.data.buckets=(8,)", "--config.data.lowercase=None", "--config.seed=3"]
+    third = run(folder, "-c", PRINTS_CONFIG, "--config=good.py", *other)
+    fourth = run(folder, "-c", PRINTS_CONFIG, "--config=run/config.json", *other)
+    assert fourth.stdout == third.stdout != first.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file or directory: config.json"),
+        ("{", "config.json is not JSON: "),
+        ("{}", "config.json was not written in format "),
+        ('{"format": 1, "train": {"stepz": 1}}', "config.json has the unknown key train.stepz"),
+        ('{"format": 1, "train": {"steps": "x"}}', "config.json: "),
+    ],
+)
+def test_a_config_json_that_is_none_is_told(folder, content, message):
+    if content is not None:
+        (folder / "config.json").write_text(content)
+    line = line_of(run(folder, "-c", PRINTS_CONFIG, "--config=config.json"))
+    assert line.startswith(message)
+
+
+def test_a_key_given_as_a_flag_is_told_how(folder):
+    line = line_of(run(folder, "-c", PRINTS_CONFIG, "--config=good.py", "--train.steps=3"))
+    assert "'train.steps': a key of the config is set by --config.train.steps;" in line
+    line = line_of(run(folder, "-c", PRINTS_CONFIG, "--config=good.py", "--train.stepz=3"))
+    assert "is set by" not in line
+
+
 def test_config_that_returns_nothing_is_told(folder):
     result = run(folder, "-m", "bert_jax.main", "--config=nothing.py", "--workdir=w")
     assert result.returncode == 2

@@ -42,7 +42,10 @@ def main() -> int:
         _fuzz(asked)
         return 0
     names = asked.only.split(",") if asked.only else _names()
-    rows = ["| reader | inputs | read | refused | places covered | found |", "|---" * 6 + "|"]
+    rows = [
+        "| reader | seconds of a core | inputs | read | refused | places covered | found |",
+        "|---" * 7 + "|",
+    ]
     found = False
     for name in names:
         command = [sys.executable, __file__, f"--one={name}", f"--seconds={asked.seconds}",
@@ -68,8 +71,8 @@ def _names() -> list[str]:
 
 
 def _row(name: str, ended: subprocess.CompletedProcess[str]) -> str:
-    counts = re.findall(r"^counts (\d+) (\d+)$", ended.stderr, re.MULTILINE)
-    read, refused = counts[-1] if counts else ("0", "0")
+    counts = re.findall(r"^counts (\d+) (\d+) (\d+)$", ended.stderr, re.MULTILINE)
+    read, refused, seconds = counts[-1] if counts else ("0", "0", "0")
     cover = re.findall(r"\bcov: (\d+)", ended.stderr)
     error = re.search(
         r"^(?:\w+\.)*\w*(?:Error|Exception|Timeout)\b.*$|ERROR: libFuzzer.*$",
@@ -78,7 +81,7 @@ def _row(name: str, ended: subprocess.CompletedProcess[str]) -> str:
     )
     found = "nothing" if ended.returncode == 0 else error[0][:200] if error else f"exit {ended.returncode}"
     inputs, places = int(read) + int(refused), cover[-1] if cover else ""
-    return f"| {name} | {inputs} | {read} | {refused} | {places} | {found} |"
+    return f"| {name} | {seconds} | {inputs} | {read} | {refused} | {places} | {found} |"
 
 
 def _fuzz(asked: argparse.Namespace) -> None:
@@ -99,12 +102,17 @@ def _fuzz(asked: argparse.Namespace) -> None:
     counts = {"read": 0, "refused": 0}
     said = time.monotonic()
 
+    def say() -> None:
+        # The time of a core, not of the clock: what it tried depends on how much of one it had.
+        seconds = round(time.process_time())
+        print(f"\ncounts {counts['read']} {counts['refused']} {seconds}", file=sys.stderr, flush=True)
+
     def one(data: bytes) -> None:
         nonlocal said
         counts[readers.tried(reader, data)] += 1
         if time.monotonic() - said > 1:
             said = time.monotonic()
-            print(f"\ncounts {counts['read']} {counts['refused']}", file=sys.stderr, flush=True)
+            say()
 
     finds = pathlib.Path(asked.finds) / re.sub(r"\W+", "-", asked.one)
     finds.mkdir(parents=True, exist_ok=True)
@@ -112,7 +120,7 @@ def _fuzz(asked: argparse.Namespace) -> None:
         one(seed)
     if atheris is None:
         _at_random(one, reader.seeds, asked, finds)
-        print(f"\ncounts {counts['read']} {counts['refused']}", file=sys.stderr)
+        say()
         return
 
     def custom(data: bytes, most: int, seed: int) -> bytes:
