@@ -185,6 +185,8 @@ TASKS = [
     task("classification", "no file", {"x.txt": "x"}, "d has no train.csv, .tsv, .jsonl", "task.text=text", "task.label=label"),
     own("a header alone", "text,label\n", "train.csv has no example"),
     own("no such column", "body,label\na,b\n", "there is no column 'text', but 'body', 'label'"),
+    own("semicolons", "text;label\na;b\n", "but 'text;label': ';' stands between its columns: a .csv has commas, a .tsv tabs"),
+    own("tabs in a CSV", "text\tlabel\na\tb\n", "'\\t' stands between its columns: a .csv has commas, a .tsv tabs"),
     own("an empty text", "text,label\na,y\n,x\n", "d/train.csv, line 3: the text is empty"),
     own("an empty label", "text,label\na,\n", "d/train.csv, line 2: the label '' names no class"),
     own("three columns", "text,label\na,b,c\n", "d/train.csv, line 2: 3 columns: the header has 2"),

@@ -160,7 +160,11 @@ def _check_columns(columns: Sequence[str], there: Sequence[str], where: str) -> 
         raise TaskDataError(f"{where}: two columns are called {twice[0]!r}: name each once")
     for name in columns:
         if name not in there:
-            raise TaskDataError(f"{where}: there is no column {name!r}, but {', '.join(map(repr, there))}")
+            told = f"{where}: there is no column {name!r}, but {', '.join(map(repr, there))}"
+            apart = next((mark for mark in ";\t,|" if len(there) == 1 and mark in there[0]), None)
+            # Such as ";", which spreadsheets write where the comma is the decimal mark.
+            mend = f": {apart!r} stands between its columns: a .csv has commas, a .tsv tabs" if apart else ""
+            raise TaskDataError(told + mend)
 
 
 def text(row: Row, column: str, empty: bool = False) -> str:
