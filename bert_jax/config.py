@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import sys
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -374,6 +375,8 @@ def validate(config: ConfigDict) -> None:
             raise ConfigError(f"{key} = {value}: it must be a finite number, {bounds}")
         if (low is not None and value < low) or (high is not None and value > high):
             raise ConfigError(f"{key} = {value}: it must be {bounds}")
+        if isinstance(value, int) and value >= 2**31:
+            raise ConfigError(f"{key} = {value}: it must be below 2**31, as devices count in 32 bits")
     message = config_rules.broken(config)
     if message:
         raise ConfigError(message)
@@ -393,6 +396,8 @@ def _check_type(key: str, value: Any, like: Any, origin: str = "") -> None:
         fits, kind = isinstance(value, bool), "true or false"
     elif isinstance(like, float):
         fits, kind = isinstance(value, int | float) and not isinstance(value, bool), "a number"
+        if fits and isinstance(value, int) and abs(value) > sys.float_info.max:
+            fits, kind = False, "a number below 1e308"
     elif isinstance(like, int):
         fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
     elif isinstance(like, tuple):

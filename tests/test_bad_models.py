@@ -65,6 +65,7 @@ def tokens(name: str, says: str, files) -> Case:
     return Case(name, command, says, {f"v/{k}": v for k, v in files.items()})
 
 
+MODERN = {"model_type": "modernbert", "hidden_activation": "gelu"}
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
 
 TABLE = [
@@ -91,6 +92,23 @@ TABLE = [
     hf("no heads", "num_attention_heads = 0", **{CONFIG: with_json(num_attention_heads=0)}),
     hf("unknown activation", "hidden_act = 'swish'", **{CONFIG: with_json(hidden_act="swish")}),
     hf("activation that is a list", "hidden_act = ['gelu']", **{CONFIG: with_json(hidden_act=["gelu"])}),
+    hf("a number beyond floats", "hidden_dropout_prob = 1", **{CONFIG: with_json(hidden_dropout_prob=10**400)}),
+    *(
+        hf(f"a modernbert whose {key} is {value!r}", says, **{CONFIG: with_json(**MODERN, **{key: value})})
+        for key, value, says in [
+            ("rope_parameters", "x", "rope_parameters = 'x': it must be an object with one for full_attention"),
+            ("rope_parameters", {"full_attention": [1]}, "it must be an object with one for full_attention"),
+            ("rope_parameters", {"full_attention": {"rope_theta": [1]}}, "rope_theta of full_attention = [1]: it must be a number"),
+            ("rope_parameters", {"full_attention": {"rope_type": "yarn"}}, "only the rope_type 'default' can be read"),
+            ("global_rope_theta", 0, "rope_theta of full_attention = 0: it must be a number, at least 1"),
+            ("classifier_activation", ["gelu"], "classifier_activation = ['gelu'] is another than hidden_activation"),
+            ("classifier_pooling", {"a": 1}, "classifier_pooling = {'a': 1}: it must be"),
+            ("attention_bias", True, "they must be all true or all false"),
+            ("layer_types", "full_attention", "layer_types = 'full_attention': it must be a list"),
+            ("layer_types", ["sliding_attention", "full_attention"], "the global layers must be 0, n, 2n.. of"),
+            ("local_attention", 0, "local_attention = 0: it must be a whole number, at least 1"),
+        ]
+    ),
     hf("endless dropout", "hidden_dropout_prob", **{CONFIG: with_json(hidden_dropout_prob=float("inf"))}),
     hf("wider than its arrays", "shape", **{CONFIG: with_json(hidden_size=32)}),
     hf("more words than its arrays", "shape", **{CONFIG: with_json(vocab_size=10**9)}),
@@ -201,6 +219,8 @@ TABLE = [
          {"m/config.json": with_json(model=5)}, ("run", "m")),
     Case("a workdir's config with a wrong type", "report m", "train.steps = 'x'",
          {"m/config.json": with_value("train", "steps", value="x")}, ("run", "m")),
+    Case("a workdir's config with a number beyond floats", "report m", "it must be a number below 1e308",
+         {"m/config.json": with_value("optimizer", "learning_rate", value=10**400)}, ("run", "m")),
     Case("metrics that are no JSON", "report m", "m/metrics.jsonl, line 1", {"m/metrics.jsonl": "{\n"}, ("run", "m")),
     Case("metrics that are lists", "report m", "m/metrics.jsonl, line 1", {"m/metrics.jsonl": "[]\n"}, ("run", "m")),
     Case("a result that is no JSON", "report m", "m/result.json", {"m/result.json": "?"}, ("run", "m")),
@@ -257,6 +277,8 @@ TABLE = [
     tokens("vocab.json without merges", "byte-level BPE needs vocab.json and merges.txt", {"vocab.json": '{"a": 0}'}),
     tokens("merges of three", "must be two tokens, to be merged", {"vocab.json": '{"a": 0}', "merges.txt": "a b c\n"}),
     tokens("merges that are not UTF-8", "merges.txt", {"vocab.json": '{"a": 0}', "merges.txt": b"\xff \xff\n"}),
+    tokens("a merge that makes no token", "the merge 'a ##s' makes 'a##s', which its vocabulary lacks",
+           {"tokenizer.json": json.dumps(BPE | {"model": {"type": "BPE", "vocab": {w: i for i, w in enumerate(WORDS)}, "merges": ["a ##s"]}})}),
     tokens("added tokens that are numbers", "v/vocab.json",
            {"vocab.json": '{"a": 0}', "merges.txt": "", "tokenizer_config.json": '{"added_tokens_decoder": {"x": 1}}'}),
     Case("a vocabulary of a strange kind", "prepare --config={w}/good.py --config.data.tokenizer=v.xml --output=out",

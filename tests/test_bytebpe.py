@@ -360,7 +360,9 @@ def test_bad_files(tmp_path, small):
 
     refused("its normalizer has Replace", normalizer={"type": "Replace"})
     refused("end_of_word_suffix is '</w>'", model={"end_of_word_suffix": "</w>"})
-    refused("cannot be built", model={"merges": ["q qq"]})
+    refused("cannot be built", model={"merges": ["a"]})
+    refused("the merge 'q qq' makes 'qqq', which its vocabulary lacks", model={"merges": ["q qq"]})
+    refused("lacks", model={"merges": [["q" * 300, "q" * 300]]})  # the package panics, which is no Exception
     refused("ids must be 0 to V - 1", model={"vocab": {"<s>": 0, "a": 7}})
     refused("only WordPiece", pre_tokenizer={"type": "Metaspace"})
     template = bytebpe_files.bert_pairs("<s>", "</s>", {"<s>": 0, "</s>": 2})

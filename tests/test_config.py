@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import math
 import pathlib
 
 import pytest
@@ -92,6 +93,9 @@ def test_missing_key_is_named():
         ("train__steps", 1.5, "a whole number"),
         ("train__steps", True, "a whole number"),
         ("train__steps", "10", "a whole number"),
+        ("train__steps", 2**31, "below 2**31, as devices count in 32 bits"),
+        ("task__reinit_layers", 10**400, "below 2**31, as devices count in 32 bits"),
+        ("optimizer__learning_rate", math.inf, "a finite number, at least 0"),
         ("optimizer__learning_rate", "1e-4", "a number"),
         ("data__packing", 1, "true or false"),
         ("data__lowercase", "yes", "true, false or None"),

@@ -38,6 +38,8 @@ def test_every_reader_is_tried(known: dict[str, readers.Reader]) -> None:
     # What it begins from is good, or changes of it would go no further than the first check.
     refused = [n for n, r in known.items() if "read" not in {readers.tried(r, seed) for seed in r.seeds}]
     assert refused == ["tensorflow 1 index"]  # which begins with one array of a model's many
+    configs = known["huggingface config"]
+    assert {readers.tried(configs, seed) for seed in configs.seeds} == {"read"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,6 +58,13 @@ def test_bytes_are_read_or_refused(name: str, known: dict[str, readers.Reader]) 
 
     nearly_good()
     any_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_value_in_each_place(name: str, known: dict[str, readers.Reader]) -> None:
+    for seed in known[name].seeds:
+        for data in mutation.everywhere(seed, (None, True, -1, 10**400, "a", [[]], {"a": 1})):
+            readers.tried(known[name], data)
 
 
 @FEW

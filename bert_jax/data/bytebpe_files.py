@@ -141,6 +141,13 @@ def pipeline(model: bytes, lowercase: bool | None, strip_accents: bool | None, o
 
     separators, pair_type, ends = _pairs(content.get("post_processor"), origin)
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in bpe.get("merges") or []]
+    for merge in merges:
+        made = merge.replace(" ", "")
+        if made not in ids:  # where it is longer than every token, the package would not refuse it, but panic
+            raise VocabularyError(
+                f"{origin}: the merge {merge!r} makes {made!r}, which its vocabulary lacks: "
+                "take undamaged files"
+            )
     splitters = _steps(content["pre_tokenizer"], "pretokenizers")
     return Pipeline(
         tokens=tokens,

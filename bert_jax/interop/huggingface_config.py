@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,7 +124,7 @@ def _value(field: Field, config: Mapping[str, Any], origin: str) -> Any:
     whole = isinstance(getattr(ModelSpec, field.field, 1), int)
     is_one = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
     _, most = config_rules.RANGES.get(f"model.{field.field}", (None, None))
-    fits = is_one and field.least <= value < math.inf and (most is None or value <= most)
+    fits = is_one and field.least <= value <= sys.float_info.max and (most is None or value <= most)
     if value is REQUIRED or not fits:
         shown = "is missing" if value is REQUIRED else f"= {value!r}"
         rule = f"{'a whole number' if whole else 'a number'}, at least {field.least}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 _VALUES: tuple[Any, ...] = (
@@ -26,6 +27,29 @@ def mutated(data: bytes, draw: random.Random, most: int = 1 << 16) -> bytes:
         changed = _json(data, draw) if draw.random() < 0.5 else None
         data = _bytes(data, draw) if changed is None else changed
     return data[:most]
+
+
+def everywhere(data: bytes, values: tuple[Any, ...] = _VALUES) -> Iterator[bytes]:
+    """Yields JSON, or JSON lines, with each of some values in each of its first places in turn."""
+    lines = data.split(b"\n") if data.count(b"\n") > 1 and not data.startswith(b"{\n") else [data]
+    for number, line in enumerate(lines[:3]):
+        try:
+            whole = [json.loads(line)]
+        except ValueError:
+            continue
+        for part, key in [*_places(whole)][:400]:
+            good = part[key]
+            for part[key] in values:
+                yield b"\n".join([*lines[:number], json.dumps(whole[0]).encode(), *lines[number + 1 :]])
+            part[key] = good
+
+
+def _places(part: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields each object or list with each of its keys, of a list its first three."""
+    for key in part if isinstance(part, dict) else range(min(3, len(part))):
+        yield part, key
+        if isinstance(part[key], dict | list):
+            yield from _places(part[key])
 
 
 def _json(data: bytes, draw: random.Random) -> bytes | None:

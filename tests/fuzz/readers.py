@@ -24,6 +24,7 @@ from bert_jax.data import corpus, files, shard_writer, shards
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.data.encoding import Tokenizer
 from bert_jax.interop import huggingface, huggingface_config, huggingface_files, tensorflow1
+from bert_jax.interop.families import FAMILIES
 from bert_jax.models import spec as spec_lib
 from bert_jax.scoring import minimal_pairs, nbest
 from bert_jax.tasks import conll, questions, superglue_data, superglue_files, tables
@@ -135,6 +136,23 @@ def _config(data: bytes) -> None:
         huggingface.assemble(family, content, {}, [], 4, "hf")
 
 
+_TF1 = {"vocab_size": 13, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1,
+        "intermediate_size": 4, "max_position_embeddings": 4}  # fmt: skip
+
+
+def _configs(tokenizer: Tokenizer) -> list[bytes]:
+    """Returns of each family a config.json with what must be there, and one with all that may be."""
+    least = {**_TF1, "num_hidden_layers": 3, "dim": 4, "n_layers": 1, "n_heads": 1, "hidden_dim": 4}
+    made = []
+    for name, family in FAMILIES.items():
+        bare = {"model_type": name, **least}
+        spec = huggingface_config.read_spec(family, bare, 4, name)
+        spec = dataclasses.replace(spec, labels=2, local_window=2 * (name == "modernbert"))
+        whole = huggingface_config.write_config(family, spec, tokenizer, ("a", "b"), family.classes[0][0])
+        made += [_dumps(bare), _dumps(whole)]
+    return made
+
+
 def _arrays(data: bytes) -> None:
     folder = FOLDER / "arrays"
     _put("arrays/model.safetensors", data)
@@ -148,10 +166,6 @@ def _index(data: bytes) -> None:
     _put("secret.safetensors", safe.save({"secret": np.zeros(2, np.float32)}))
     tensors, _ = huggingface_files.read_tensors(epath.Path(FOLDER / "index"))
     assert "secret" not in tensors, "a file out of the directory was read"
-
-
-_TF1 = {"vocab_size": 13, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1,
-        "intermediate_size": 4, "max_position_embeddings": 4}  # fmt: skip
 
 
 def _tensorflow1(data: bytes) -> None:
@@ -288,13 +302,6 @@ def readers() -> dict[str, Reader]:
     """Returns all readers by name."""
     wordpiece, sentencepiece, bytebpe = _trained()
     json_lines = b'{"a": "x", "b": 1}\n{"a": "", "b": "2.5", "c": null}\n'
-    families = {
-        "bert": {"model_type": "bert", **_TF1},
-        "modernbert": {"model_type": "modernbert", **_TF1, "id2label": {"0": "a", "1": "b"}},
-        "distilbert": {"model_type": "distilbert", "vocab_size": 13, "dim": 4, "n_layers": 1, "n_heads": 1,
-                       "hidden_dim": 4, "max_position_embeddings": 4},
-        "albert": {"model_type": "albert", **_TF1, "embedding_size": 2},
-    }  # fmt: skip
     good = _made_shards("s-good")
     merges = {"merges.txt": bytebpe_merges(bytebpe)}
     return {
@@ -312,7 +319,7 @@ def readers() -> dict[str, Reader]:
             _vocabulary("tokenizer_config.json", {"vocab.txt": "\n".join(WORDS).encode()}),
             [wordpiece.files()["tokenizer_config.json"], b'{"mask_token": {"content": "[MASK]"}}'],
         ),
-        "huggingface config": Reader(_config, [_dumps(config) for config in families.values()]),
+        "huggingface config": Reader(_config, _configs(wordpiece)),
         "safetensors": Reader(
             _arrays, [safe.save({"a": np.ones((2, 3), np.float32), "b": np.ones(3, np.float16)})]
         ),

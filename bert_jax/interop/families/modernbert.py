@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -67,11 +68,11 @@ def _values(values: dict[str, Any], config: Config) -> dict[str, Any]:
             f"{', '.join(_BIASES)} are {list(biases.values())}: they must be all true or all false"
         )
     activation = config.get("classifier_activation", "gelu")
-    if ACTIVATIONS.get(activation) != values["activation"]:
+    if ACTIVATIONS.get(str(activation)) != values["activation"]:
         raise ValueError(
             f"classifier_activation = {activation!r} is another than hidden_activation: they must be the same"
         )
-    pooling = {"cls": "first", "mean": "mean"}.get(config.get("classifier_pooling", "cls"))
+    pooling = {"cls": "first", "mean": "mean"}.get(str(config.get("classifier_pooling", "cls")))
     if pooling is None:
         raise ValueError(f'classifier_pooling = {config["classifier_pooling"]!r}: it must be "cls" or "mean"')
     window, every = _windows(values["layers"], config)
@@ -114,14 +115,21 @@ def _whole(config: Config, key: str, default: int) -> int:
 
 def _theta(config: Config, kind: str, old: str, default: float) -> float:
     """Returns the base of the rotary frequencies of a kind of layer, as of today's and of older files."""
-    parameters = (config.get("rope_parameters") or {}).get(kind) or {}
+    given = config.get("rope_parameters") or {}
+    parameters = (given.get(kind) or {}) if isinstance(given, dict) else None
+    if not isinstance(parameters, dict):
+        raise ValueError(f"rope_parameters = {given!r}: it must be an object with one for {kind}")
     scaled = parameters.get("rope_type", "default") != "default" or config.get("rope_scaling")
     if scaled:
         raise ValueError(
             f"rope_parameters of {kind} are {parameters}: only the rope_type 'default' can be read"
         )
     theta = parameters.get("rope_theta", config.get(old, default))
-    return float(config.get("global_rope_theta", 160_000.0) if theta is None else theta)
+    if theta is None:  # local layers as global ones
+        theta = config.get("global_rope_theta", 160_000.0)
+    if isinstance(theta, bool) or not isinstance(theta, int | float) or not 1 <= theta <= sys.float_info.max:
+        raise ValueError(f"rope_theta of {kind} = {theta!r}: it must be a number, at least 1")
+    return float(theta)
 
 
 def _extra(spec: ModelSpec) -> dict[str, Any]:
