@@ -13,7 +13,7 @@ import tqdm
 from absl import logging
 from etils import epath
 
-from bert_jax import jsonl, tracking
+from bert_jax import tracking
 from bert_jax import workdir as workdir_lib
 
 
@@ -50,7 +50,7 @@ class Log:
         self._paused = self._waited = 0.0
         self._lines = self._kept(start) if start else []
         if self._lines:
-            self.seconds_before = json.loads(self._lines[-1]).get("seconds", 0.0)
+            self.seconds_before = json.loads(self._lines[-1]).get("seconds") or 0.0
         self._bar: tqdm.tqdm | None = None
         if not writes:
             return
@@ -61,9 +61,8 @@ class Log:
             self._bar = tqdm.tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True)
 
     def _kept(self, start: int) -> list[str]:
-        if not self._path.exists():
-            return []
-        return [json.dumps(line) + "\n" for line in jsonl.read_objects(self._path) if line["step"] <= start]
+        lines = workdir_lib.read_metrics(self._path.parent)
+        return [json.dumps(line) + "\n" for line in lines if line["step"] <= start]
 
     def pause(self, seconds: float) -> None:
         """Takes time that was no training (evaluation, compilation) out of the rates."""

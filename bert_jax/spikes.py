@@ -21,12 +21,20 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from bert_jax import checkpoint_record, jsonl
+from bert_jax import checkpoint_record, forms, jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.data.pipeline import Batches
 
 SPIKES = "spikes.json"
 _FORMAT = 1  # version of the file
+_PAIR = forms.Kind(
+    "a pair of whole numbers",
+    lambda value: isinstance(value, list) and len(value) == 2 and all(map(forms.COUNT.fits, value)),
+)
+_FORM = {
+    "step": forms.COUNT, "name": forms.TEXT, "value": forms.NUMBER_OR_NULL, "usual": forms.NUMBER_OR_NULL,
+    "back": forms.COUNT, "skips": [_PAIR],
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +143,7 @@ def read(root: epath.Path) -> tuple[Spike, ...]:
     """Returns the spikes that a workdir's run went back from, in the order in which they were found.
 
     Raises:
-      ValueError: another version of this program wrote them.
+      ValueError: another version of this program wrote them, or the file is damaged.
     """
     path = root / SPIKES
     if not path.exists():
@@ -143,8 +151,12 @@ def read(root: epath.Path) -> tuple[Spike, ...]:
     content = jsonl.read_object(path)
     if content.get("format") != _FORMAT:
         raise ValueError(f"{path} has format {content.get('format')}; this version reads {_FORMAT}")
+    forms.check(content, {"spikes": [_FORM]}, path)
     return tuple(
-        Spike(**{**spike, "skips": tuple(tuple(pair) for pair in spike["skips"])})
+        Spike(
+            *(spike[key] for key in ("step", "name", "value", "usual", "back")),
+            skips=tuple((after, batches) for after, batches in spike["skips"]),
+        )
         for spike in content["spikes"]
     )
 

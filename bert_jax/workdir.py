@@ -14,7 +14,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
-from bert_jax import jsonl
+from bert_jax import forms, jsonl
 from bert_jax.config import ConfigError
 
 CONFIG, MODEL, TOKENIZER, CHECKPOINTS = "config.json", "model.json", "tokenizer", "checkpoints"
@@ -22,6 +22,22 @@ TASK, PREDICTIONS = "task.json", "predictions"
 METRICS, RESULT, EVENTS, MEMBERS = "metrics.jsonl", "result.json", "tensorboard", "members"
 ABOUT, SAMPLES, REPORT, PROFILE = "about.json", "samples.json", "report.html", "profile"
 LOCK = ".lock"
+
+_LINE = {"step": forms.COUNT, "split": forms.TEXT, "seconds?": forms.NUMBER}
+_RESULT = {"value?": forms.NUMBER, "best?": {"member": forms.COUNT}}
+_FACTS = {
+    "kind?": forms.TEXT, "seq_len?": forms.SIZE, "pairs?": forms.FLAG, "choices?": [forms.TEXT],
+    "columns?": {"text?": forms.TEXT, "text_pair?": forms.TEXT, "choices?": [forms.TEXT]},
+    "superglue?": forms.TEXT, "entities?": forms.FLAG, "markers?": [forms.TEXT], "stride?": forms.SIZE,
+    "max_question?": forms.SIZE, "max_answer?": forms.SIZE, "unanswerable?": forms.FLAG,
+    "null_threshold?": forms.NUMBER, "max_target?": forms.SIZE, "beam_size?": forms.SIZE,
+    "length_penalty?": forms.NUMBER,
+}  # fmt: skip
+# What must be there for a kind of model; the others have heads that say enough.
+_NEEDED = {
+    "choice": ("choices",), "relation": ("seq_len", "markers"), "spans": ("seq_len", "pairs"),
+    "spelling": ("seq_len",), "seq2seq": ("seq_len", "max_target", "beam_size", "length_penalty"),
+}  # fmt: skip
 
 
 def read_config(workdir: epath.PathLike) -> ConfigDict | None:
@@ -137,15 +153,37 @@ def write_facts(workdir: epath.PathLike, facts: Mapping[str, Any]) -> None:
 
 
 def read_facts(workdir: epath.PathLike) -> dict[str, Any]:
-    """Returns what `write_facts` wrote; nothing where there is no such file."""
+    """Returns what `write_facts` wrote; nothing where there is no such file. Raises ValueError if damaged."""
     path = epath.Path(workdir) / TASK
-    return jsonl.read_object(path) if path.exists() else {}
+    if not path.exists():
+        return {}
+    facts = jsonl.read_object(path)
+    forms.check(facts, _FACTS, path)
+    needed = _NEEDED.get(facts.get("kind") or "", ())
+    forms.check(facts, {name: _FACTS[f"{name}?"] for name in needed}, path)
+    return facts
 
 
 def read_result(workdir: epath.PathLike) -> dict[str, Any] | None:
-    """Returns the result of a run that has ended, or None."""
+    """Returns the result of a run that has ended, or None. Raises ValueError where it is damaged."""
     path = epath.Path(workdir) / RESULT
-    return jsonl.read_object(path) if path.exists() else None
+    if not path.exists():
+        return None
+    result = jsonl.read_object(path)
+    forms.check(result, _RESULT, path)
+    return result
+
+
+def read_metrics(workdir: epath.PathLike) -> list[dict[str, Any]]:
+    """Returns the lines of metrics.jsonl, none where it is not there. Raises ValueError if one is damaged."""
+    path = epath.Path(workdir) / METRICS
+    lines = jsonl.read_objects(path) if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        forms.check(line, _LINE, f"{path}, line {number}")
+        for name, value in line.items():
+            if name != "split":
+                forms.check(value, forms.NUMBER_OR_NULL, f"{path}, line {number}", name)
+    return lines
 
 
 def of_model(workdir: epath.PathLike) -> epath.Path:
@@ -170,10 +208,7 @@ def write_result(workdir: epath.PathLike, result: dict[str, Any]) -> None:
 
 def start_metrics(workdir: epath.PathLike) -> dict[str, float]:
     """Returns the metrics of the evaluation before the first step; none where there was none."""
-    path = epath.Path(workdir) / METRICS
-    if not path.exists():
-        return {}
-    lines = jsonl.read_objects(path)
-    if not lines or lines[0].get("step") != 0:
+    lines = read_metrics(workdir)
+    if not lines or lines[0]["step"] != 0:
         return {}
     return {name: value for name, value in lines[0].items() if name not in ("step", "split", "seconds")}

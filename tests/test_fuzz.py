@@ -22,7 +22,8 @@ FEW = hypothesis.settings(
 NAMES = (
     "text", "vocab.txt", "spiece.model", "tokenizer.json", "vocab.json", "tokenizer_config.json",
     "huggingface config", "safetensors", "safetensors index", "model.json", "config.json", "shards.json",
-    "shard", "metrics.jsonl", "result.json", "checkpoint record", "lines", "lines.gz", "corpus",
+    "shard", "metrics.jsonl", "result.json", "about.json", "samples.json", "task.json", "spikes.json",
+    "checkpoint record", "lines", "lines.gz", "corpus",
     "corpus jsonl", "jsonl", "csv", "tsv", "conll", "squad", "superglue", "nbest moses", "nbest jsonl",
     "blimp",
 )  # fmt: skip

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from bert_jax import jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.comparison.plan import Planned
 
@@ -40,7 +39,7 @@ def read(workdir: pathlib.Path) -> list[Point]:
     """Returns the points of a run, in order."""
     points: list[Point] = []
     last, tokens, seconds = 0, 0.0, 0.0
-    for found in jsonl.read_objects(workdir / workdir_lib.METRICS):
+    for found in workdir_lib.read_metrics(workdir):
         if found["split"] == "skip":
             continue
         if found["split"] == "train":

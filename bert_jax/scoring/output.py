@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_jax import jsonl
+from bert_jax import forms, jsonl
 from bert_jax.jsonl import encoded
 
 try:
@@ -27,6 +27,8 @@ except ImportError:  # a system without such locks
     fcntl = None
 
 _FORMAT = 1
+_FORM = {"bytes": forms.COUNT, "lines": forms.COUNT, "inputs": forms.TEXT}
+_SUM = forms.Kind("a number", lambda value: isinstance(value, int | float))  # which may have become infinite
 
 
 class Resumable:
@@ -91,6 +93,7 @@ class Resumable:
                 f"{self._partial} was made with another model or other options: remove it and "
                 f"{self._journal.name}, or name another --output"
             )
+        forms.check(found, {**_FORM, "totals": dict.fromkeys(self.totals, _SUM)}, self._journal)
         if self._partial.stat().st_size < found["bytes"]:
             self._journal.unlink()  # a journal without its file says nothing
             return

@@ -152,7 +152,9 @@ def inputs(name: str, file: epath.Path) -> Iterator[tuple[str, ...]]:
     Raises:
       ValueError: as in `superglue_files.flat` and `items`.
     """
-    benchmark = BENCHMARKS[name]
+    benchmark = BENCHMARKS.get(name)
+    if benchmark is None:
+        raise TaskDataError(f"{name!r} is no task of SuperGLUE: they are {', '.join(BENCHMARKS)}")
     for place, row in enumerate(tables.rows(file, benchmark.inside or benchmark.fields)):
         for each in superglue_files.flat(name, row, place):
             unlabelled = {key: value for key, value in each.values.items() if key != "label"}

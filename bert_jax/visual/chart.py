@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 640, 300, 72, 42, 14, 12
 _MOST = 600  # points of a curve that are drawn
+_LARGEST = 1e150  # of what is drawn: its square is a float still
 COLOURS = 8  # curves that the page's style can tell apart; then they begin again
 
 
@@ -42,7 +43,7 @@ def draw(
     """
     curves = [dataclasses.replace(curve, points=_thinned(curve.points, log)) for curve in curves]
     points = [point for curve in curves for point in curve.points if point[1] is not None]
-    levels = [(name, y) for name, y in levels if math.isfinite(y) and (y > 0 or not log)]
+    levels = [(name, y) for name, y in levels if _has_place(y, log)]
     if not points:
         return ""
     ys = [y for _, y in points] + [y for _, y in levels]
@@ -53,8 +54,9 @@ def draw(
     low, high = min(low, y_ticks[0]), max(high, y_ticks[-1])
     if log:
         low, high = math.log10(low), math.log10(high)
-    if high <= low:
-        low, high = low - 0.5, high + 0.5
+    if _is_flat(low, high):
+        room = max(0.5, 0.001 * abs(high))
+        low, high = low - room, high + room
     right = right if right > left else left + 1
 
     def x_of(x: float) -> float:
@@ -110,10 +112,16 @@ def _thinned(points: Sequence[tuple[float, float | None]], log: bool) -> list[tu
     every = max(1, len(points) // _MOST)
     kept = [p for i, p in enumerate(points) if i % every == 0 or i == len(points) - 1]
 
-    def placed(y: float | None) -> bool:
-        return y is not None and math.isfinite(y) and (y > 0 or not log)
+    return [(x, y if y is not None and _has_place(y, log) else None) for x, y in kept]
 
-    return [(x, y if placed(y) else None) for x, y in kept]
+
+def _has_place(y: float, log: bool) -> bool:
+    return abs(y) < _LARGEST and (y > 1 / _LARGEST or not log)  # NaN has none
+
+
+def _is_flat(low: float, high: float) -> bool:
+    """Whether no tick fits between two values."""
+    return high - low <= 1e-12 * max(abs(low), abs(high), 1 / _LARGEST)
 
 
 def _runs(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
@@ -129,7 +137,7 @@ def _runs(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float
 
 def _ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Returns round numbers from just below the lowest value to just above the highest."""
-    if high <= low:
+    if _is_flat(low, high):
         return [low]
     step = 10 ** math.floor(math.log10((high - low) / most))
     step = next(step * factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= most)

@@ -12,7 +12,7 @@ from typing import Any
 from etils import epath
 
 from bert_jax import config as config_lib
-from bert_jax import jsonl
+from bert_jax import forms, jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.visual import chart
 from bert_jax.visual.chart import Curve, short
@@ -23,6 +23,19 @@ _BASELINES = ("unigram_", "most_frequent_", "majority_", "mean_score_", "always_
               "random_", "copy_", "unchanged_")  # fmt: skip
 _OF_THE_STEP = ("step", "split", "seconds", "step_seconds", "row_length")
 _SAMPLES = 12
+_ASKED = {"gold": forms.TEXT, "guess": forms.TEXT, "probability": forms.NUMBER}
+_PIECE = forms.Kind(
+    "a text, or what was asked for and guessed",
+    lambda value: (
+        isinstance(value, str)
+        or (isinstance(value, dict) and all(kind.fits(value.get(key)) for key, kind in _ASKED.items()))
+    ),
+)
+_FORM_OF_SAMPLES = {
+    "tokens?": [[_PIECE]],
+    "answers?": [{"text": forms.TEXT, "gold": forms.TEXT, "said": forms.TEXT, "right?": forms.FLAG}],
+    "confusion?": {"labels": [forms.TEXT], "counts": [[forms.COUNT]]},
+}
 
 
 class ReportError(ValueError):
@@ -61,7 +74,7 @@ def read(workdir: epath.PathLike) -> list[Run]:
     """Returns a workdir's run; of one with members, each of them.
 
     Raises:
-      ReportError: it holds no run.
+      ValueError: it holds no run, or one of its files is damaged.
     """
     folder = epath.Path(workdir).expanduser()
     config = workdir_lib.read_config(folder) if folder.is_dir() else None
@@ -71,19 +84,29 @@ def read(workdir: epath.PathLike) -> list[Run]:
         return [run for name in names for run in read(members / name)]
     if config is None:
         raise ReportError(f"{workdir} holds no run: name a workdir, which has a {workdir_lib.CONFIG}")
-    path = folder / workdir_lib.METRICS
 
-    def said(name: str) -> dict[str, Any]:
-        return jsonl.read_object(folder / name) if (folder / name).exists() else {}
+    def said(name: str, form: dict[str, Any]) -> dict[str, Any]:
+        found = jsonl.read_object(folder / name) if (folder / name).exists() else {}
+        forms.check(found, form, folder / name)
+        return found
+
+    samples = said(workdir_lib.SAMPLES, _FORM_OF_SAMPLES)
+    if confusion := samples.get("confusion"):
+        sizes = {len(confusion["labels"]), len(confusion["counts"]), *map(len, confusion["counts"])}
+        if len(sizes) > 1 or 0 in sizes:
+            raise ReportError(
+                f"{folder / workdir_lib.SAMPLES}: confusion is no square of its labels: "
+                "restore the file from a copy"
+            )
 
     return [
         Run(
             name=str(workdir),
             config=config_lib.flatten(config),
-            lines=jsonl.read_objects(path) if path.exists() else [],
+            lines=workdir_lib.read_metrics(folder),
             result=workdir_lib.read_result(folder),
-            about=said(workdir_lib.ABOUT),
-            samples=said(workdir_lib.SAMPLES),
+            about=said(workdir_lib.ABOUT, {}),
+            samples=samples,
         )
     ]
 
@@ -206,7 +229,7 @@ def _results(runs: Sequence[Run]) -> str:
         rows.append(f"<tr{kind}><th>{_text(_words(key))}</th>{cells}</tr>")
     steps = "".join(f"<td>{short(run.lines[-1]['step']) if run.lines else ''}</td>" for run in runs)
     seconds = "".join(
-        f"<td>{run.lines[-1].get('seconds', 0):,.0f}</td>" if run.lines else "<td></td>" for run in runs
+        f"<td>{run.lines[-1].get('seconds') or 0:,.0f}</td>" if run.lines else "<td></td>" for run in runs
     )
     rows += [f"<tr><th>steps</th>{steps}</tr>", f"<tr><th>seconds</th>{seconds}</tr>"]
     return _table(rows, runs)
@@ -223,12 +246,12 @@ def _table(rows: Sequence[str], runs: Sequence[Run]) -> str:
 def _samples(run: Run, where: str) -> list[str]:
     """Returns what the model said of some rows, right and wrong marked, and the confusion of classes."""
     found = []
-    rows = [f"<li>{' '.join(map(_piece, row))}</li>" for row in run.samples.get("tokens", [])[:_SAMPLES]]
+    rows = [f"<li>{' '.join(map(_piece, row))}</li>" for row in (run.samples.get("tokens") or [])[:_SAMPLES]]
     if rows:
         said = "<p>What was asked for: green where the guess is right, else the guess is struck through.</p>"
         found.append(_section(f"Samples{where}", f'{said}<ul class="samples">{"".join(rows)}</ul>'))
     rows = []
-    for answer in run.samples.get("answers", [])[:_SAMPLES]:
+    for answer in (run.samples.get("answers") or [])[:_SAMPLES]:
         said = _text(answer["said"])
         if answer.get("right") is not None:
             kind, mark = ("right", "&#10003;") if answer["right"] else ("wrong", "&#10007;")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gzip
 import json
 import pathlib
@@ -219,10 +220,47 @@ def _workdir(data: bytes, name: str) -> None:
     _put(f"w-{name}/config.json", config_lib.to_json(config_lib.default()).encode())
     _put(f"w-{name}/{name}", data)
     found = report.read(folder)
+    assert "<script" not in report.render(found)
     workdir.start_metrics(folder)
     workdir.read_facts(folder)
+    workdir.of_model(folder)
     spikes.read(folder)
     assert found
+
+
+_RESULT = {"task": "classification", "metric": "mcc", "value": 0.5, "best_value": 0.5, "best_step": 1, "std": 0.1,
+           "best": {"member": 0, "seed": 1}, "settings": [{"value": 0.5}], "members": [{"member": 0}]}  # fmt: skip
+_LINES = (
+    {"step": 0, "split": "eval", "loss": 2.0, "unigram_cross_entropy": 3.0, "mlm_accuracy": 0.1, "seconds": 1.0},
+    {"step": 1, "split": "train", "loss": 1.0, "tokens_per_second": 9.5, "grad_norm": None, "learning_rate": 1e-4,
+     "step_seconds": 0.5},
+    {"step": 1, "split": "skip", "spike_step": 1, "spike_loss": None, "usual": 1.0, "back": 0, "batches": 1},
+    {"step": 2, "split": "eval", "loss": 1.5, "unigram_cross_entropy": 3.0, "mlm_accuracy": 0.2,
+     "most_frequent_accuracy": 0.1, "predicted_share_a": 1, "seconds": 3},
+)  # fmt: skip
+_SAMPLES = {
+    "tokens": [["the", {"gold": "cat", "guess": "dog", "probability": 0.5}, "sat"]],
+    "answers": [
+        {"text": "a", "gold": "b", "said": "c", "right": False},
+        {"text": "a", "gold": "1", "said": "2"},
+    ],
+    "confusion": {"labels": ["a", "b"], "counts": [[1, 0], [2, 3]]},
+}
+_FACTS = {
+    "kind": "seq2seq", "seq_len": 16, "pairs": False, "choices": ["a"], "superglue": "cb", "max_target": 4,
+    "columns": {"text": "t", "text_pair": "", "choices": []}, "beam_size": 2, "length_penalty": 0.6,
+    "null_threshold": 0.0, "stride": 4, "max_question": 4, "max_answer": 3, "markers": ["a", "b", "c", "d"],
+}  # fmt: skip
+_SPIKE = {"step": 3, "name": "loss", "value": 9.0, "usual": 1.0, "back": 2, "skips": [[2, 1]]}
+# What lies in a run's workdir, beside its config.
+_OF_A_RUN = {
+    "metrics.jsonl": b"".join(_dumps(line) + b"\n" for line in _LINES),
+    "result.json": _dumps(_RESULT),
+    "about.json": b'{"devices": "1 cpu", "vocabulary": 4096, "steps": 19}',
+    "samples.json": _dumps(_SAMPLES),
+    "task.json": _dumps(_FACTS),
+    "spikes.json": _dumps({"format": 1, "spikes": [_SPIKE]}),
+}
 
 
 def _good_config() -> bytes:
@@ -331,10 +369,10 @@ def readers() -> dict[str, Reader]:
         "config.json": Reader(_config_json, [_good_config()]),
         "shards.json": Reader(_shards_index, [(good / shards.INDEX).read_bytes()]),
         "shard": Reader(_shard, [(good / "train-00000.tokens.npy").read_bytes()]),
-        "metrics.jsonl": Reader(
-            lambda data: _workdir(data, "metrics.jsonl"), [b'{"step": 1, "split": "train", "loss": 1.0}\n']
-        ),
-        "result.json": Reader(lambda data: _workdir(data, "result.json"), [b'{"value": 1.0, "best": {"member": 0}}']),
+        **{
+            name: Reader(functools.partial(_workdir, name=name), [seed])
+            for name, seed in _OF_A_RUN.items()
+        },
         "checkpoint record": Reader(_record, [b'{"custom_metadata": {"record": {"format": 1}, "crc32": 1}}']),
         "lines": Reader(lambda data: list(files.lines(_put("lines.txt", data))) and None, [b"a\nb\r\n\xef\xbb\xbfc"]),
         "lines.gz": Reader(lambda data: list(files.lines(_put("lines.gz", data))) and None, [gzip.compress(b"a\nb")]),
