@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
+from etils import epath
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -22,6 +23,7 @@ from bert_jax import config as config_lib
 from bert_jax import cores, kernels, layerwise, objectives, optimizer, sharding, tasks
 from bert_jax import step as step_lib
 from bert_jax import text as text_lib
+from bert_jax import workdir as workdir_lib
 from bert_jax.config import ConfigError
 from bert_jax.data import extend
 from bert_jax.data import tokenizer as tokenizers
@@ -60,6 +62,7 @@ class Run:
       task: the fine-tuning task; None in pretraining.
       source: the weights that the run starts from; None where it starts from random ones.
       teacher: the model that it is distilled from, or None.
+      text: `Text.digest` of a pretraining run's text; "" of a task.
     """
 
     config: ConfigDict
@@ -68,6 +71,7 @@ class Run:
     task: Any
     source: load.Source | None
     teacher: load.Source | None
+    text: str = ""
 
     @property
     def setup(self) -> step_lib.Setup:
@@ -108,7 +112,10 @@ class Run:
 
 
 def build_together(
-    configs: Sequence[ConfigDict], source: load.Source | None, teacher: load.Source | None = None
+    configs: Sequence[ConfigDict],
+    source: load.Source | None,
+    teacher: load.Source | None = None,
+    saved: epath.Path | None = None,
 ) -> list[Run]:
     """Returns the runs of configs that differ in seed and learning rate alone.
 
@@ -117,9 +124,9 @@ def build_together(
 
     Args:
       configs: complete.
-      source, teacher, and what is raised: as in `build`.
+      source, teacher, saved, and what is raised: as in `build`.
     """
-    first = build(configs[0], source, teacher)
+    first = build(configs[0], source, teacher, saved=saved)
     of_seed = {configs[0].seed: first}
     for config in configs[1:]:
         if config.seed in of_seed:
@@ -128,7 +135,7 @@ def build_together(
             train = first.phases[0].train.seeded(config.seed)
             phases = (dataclasses.replace(first.phases[0], train=train),)
         else:
-            other = _pretraining(config, first.setup.mesh, source, None)
+            other = _pretraining(config, first.setup.mesh, source, None, saved)
             phases = tuple(
                 dataclasses.replace(new, setup=old.setup)
                 for new, old in zip(other.phases, first.phases, strict=True)
@@ -142,6 +149,7 @@ def build(
     source: load.Source | None,
     teacher: load.Source | None = None,
     mesh: Mesh | None = None,
+    saved: epath.Path | None = None,
 ) -> Run:
     """Reads or prepares the data and makes the step's parts.
 
@@ -150,6 +158,8 @@ def build(
       source: the weights that the run starts from.
       teacher: the model that it is distilled from.
       mesh: where it is to run; None: on all devices that there are, as `config.mesh` lays them out.
+      saved: the workdir of the run that goes on, or is evaluated: the vocabulary is the one there, and a
+        task's classes must be.
 
     Raises:
       ValueError: data, tokenizer, model or mesh do not fit each other; the message names the key.
@@ -157,8 +167,8 @@ def build(
     config_lib.validate(config)
     mesh = sharding.make_mesh(config.mesh) if mesh is None else mesh
     if config.task.name:
-        return _fine_tuning(config, mesh, source)
-    return _pretraining(config, mesh, source, teacher)
+        return _fine_tuning(config, mesh, source, saved)
+    return _pretraining(config, mesh, source, teacher, saved)
 
 
 def about(run: Run) -> dict[str, Any]:
@@ -172,6 +182,7 @@ def about(run: Run) -> dict[str, Any]:
         "versions": f"Python {platform.python_version()}, JAX {jax.__version__}, Flax {flax.__version__}",
         "model": f"{spec.kind}, {spec.layers} layers, hidden size {spec.hidden_size}, {spec.heads} heads",
         "vocabulary": run.tokenizer.vocab_size,
+        **({"text": run.text} if run.text else {}),
         "training_examples": first.train.num_examples,
         "evaluation_examples": first.eval.num_examples,
         "steps": run.steps,
@@ -179,14 +190,22 @@ def about(run: Run) -> dict[str, Any]:
     }
 
 
-def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> Run:
+def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None, saved: epath.Path | None) -> Run:
     if not config.data.tokenizer:
         raise ConfigError(
             f'task.name = "{config.task.name}" needs a pretrained model, init_from, or a vocabulary, '
             "data.tokenizer"
         )
-    tokenizer = tokenizers.load(config.data.tokenizer, config.data.lowercase, config.data.strip_accents)
+    vocabulary = config.data.tokenizer if saved is None else saved / workdir_lib.TOKENIZER
+    tokenizer = tokenizers.load(vocabulary, config.data.lowercase, config.data.strip_accents)
+    if source is not None and tokenizer.tokens != source.tokenizer.tokens:
+        raise ConfigError(
+            f"data.tokenizer = {config.data.tokenizer!r} is another vocabulary than that of init_from = "
+            f"{config.init_from!r}, whose numbers for words its model knows: leave it empty"
+        )
     task = tasks.make(config, tokenizer)
+    if saved is not None:
+        _refuse_other_classes(task.labels, saved / workdir_lib.MODEL)
     if source is not None and task.heads.get("has_mlm") and not source.spec.has_mlm:
         raise ConfigError(
             f"init_from = {config.init_from!r} has no token head, by which task.name = "
@@ -208,6 +227,20 @@ def _fine_tuning(config: ConfigDict, mesh: Mesh, source: load.Source | None) -> 
     return Run(config, (phase,), tokenizer, task, source, None)
 
 
+def _refuse_other_classes(labels: Sequence[str], model: epath.Path) -> None:
+    """Raises ConfigError where the data of a run that has saved gives other classes than it began with."""
+    _, then = spec_lib.from_json(model.read_bytes(), str(model))
+    if tuple(labels) != then:
+        now, before = ({*these} - {*those} for these, those in ((labels, then), (then, labels)))
+        changed = [f"{' and '.join(map(repr, sorted(some)[:3]))} {how}" for some, how in
+                   ((now, "came"), (before, "went")) if some]  # fmt: skip
+        raise ConfigError(
+            f"{model.parent} was trained on other classes than its data has now "
+            f"({', '.join(changed) or 'in another order'}): give it back the data that it began with, or "
+            "take another --workdir"
+        )
+
+
 def _as_task_reads(spec: spec_lib.ModelSpec, task: ConfigDict) -> spec_lib.ModelSpec:
     """Returns the spec with the pooling, and of T-TA with the mask, that the task asks for."""
     is_tta = spec.kind == "tta"
@@ -223,9 +256,13 @@ def _as_task_reads(spec: spec_lib.ModelSpec, task: ConfigDict) -> spec_lib.Model
 
 
 def _pretraining(
-    config: ConfigDict, mesh: Mesh, source: load.Source | None, teacher: load.Source | None
+    config: ConfigDict,
+    mesh: Mesh,
+    source: load.Source | None,
+    teacher: load.Source | None,
+    saved: epath.Path | None,
 ) -> Run:
-    text = text_lib.open_text(config)
+    text = text_lib.open_text(config) if saved is None else text_lib.open_again(config, saved)
     tokenizer, o = text.tokenizer, config.objective
     replaces = bool(o.rtd.weight)
     spec = spec_lib.from_config(
@@ -281,7 +318,7 @@ def _pretraining(
                              tokenizer.vocab_size)),
         "" if math.isnan(filled) else f"; {100 * filled:.1f}% of a row is text",
     )  # fmt: skip
-    return Run(config, phases, tokenizer, None, source, teacher)
+    return Run(config, phases, tokenizer, None, source, teacher, text.digest)
 
 
 def _steps_of(config: ConfigDict, num_examples: int, batch_size: int) -> int:

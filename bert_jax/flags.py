@@ -159,6 +159,10 @@ def _with_config_file(argv: list[str]) -> tuple[list[str], str]:
     for i, argument in enumerate(argv):
         if match := re.fullmatch(r"--?config(?:=(.*))?", argument, re.DOTALL):
             at, value = (i, match[1]) if match[1] is not None else (i + 1, "".join(argv[i + 1 : i + 2]))
+    if match := re.fullmatch(r"(.+\.json):.*", value, re.DOTALL):
+        raise UsageError(
+            f"--config={value}: a run's config.json takes no argument: write --config={match[1]}"
+        )
     if value.endswith(".json"):
         recorded.get_config(value)
         argv[at] = argv[at].removesuffix(value) + f"{recorded.__file__}:{value}"

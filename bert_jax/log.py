@@ -16,6 +16,8 @@ from etils import epath
 from bert_jax import tracking
 from bert_jax import workdir as workdir_lib
 
+_MOST_SHARES = 12  # of predicted classes that the reader's line tells; metrics.jsonl has all
+
 
 class Log:
     """The log of one run. Only process 0 writes; the others' calls do nothing.
@@ -134,7 +136,10 @@ class Log:
 
     def _sentence(self, step: int, split: str, values: dict[str, float], left: float | None) -> str:
         shown = [f"{split} {step}/{self._steps}"]
+        shares = [name for name in values if name.startswith("predicted_share_")]
         for name, value in values.items():
+            if len(shares) > _MOST_SHARES and name in shares:
+                continue
             if name in ("seconds", "clip_scale") or (name.endswith("_loss") and value == values["loss"]):
                 continue  # with one objective the total says it already
             if name == "tokens_per_second":

@@ -32,7 +32,7 @@ _SCORING = options.Scoring()
 def main() -> None:
     """Reads --input, says the table, and writes --output."""
     if _OUTPUT.value:
-        paths.check_to_write(_OUTPUT.value)
+        paths.check_to_write(_OUTPUT.value, input=_INPUT.value)
     pairs = minimal_pairs.read(_INPUT.value, _GOOD.value, _BAD.value, _PARADIGM.value)
     scorer = _SCORING.scorer(load.read(_MODEL.value))
     logging.info("%d pairs, scored by %s", len(pairs), scorer.method)

@@ -22,14 +22,34 @@ def to_read(name: str, flag: str) -> epath.Path:
     return path
 
 
-def check_to_write(name: str, flag: str = "output") -> None:
-    """Makes sure that lines can be written there; "-" is stdout. Raises as `to_write`."""
-    if name != "-":
-        to_write(name, flag)
+def check_to_write(name: str, flag: str = "output", **inputs: str | None) -> None:
+    """Makes sure that lines can be written there; "-" is stdout.
+
+    Args:
+      name: the file.
+      flag: that names it.
+      **inputs: the files that are read, by their flags, those that are given: none may be it.
+
+    Raises:
+      ValueError: as `to_write`, and where it is one of the inputs.
+    """
+    if name == "-":
+        return
+    path = to_write(name, flag)
+    for other, given in inputs.items():
+        if given and "://" not in f"{given}{name}" and os.path.exists(path):
+            source = os.path.expanduser(given)
+            if os.path.exists(source) and os.path.samefile(source, path):
+                raise ValueError(f"--{flag}={name} is --{other}, which it would replace: name another file")
 
 
-def to_write(name: str, flag: str = "output") -> epath.Path:
+def to_write(name: str, flag: str = "output", ends: str = "") -> epath.Path:
     """Returns the path of a file that is to be written.
+
+    Args:
+      name: the file.
+      flag: that names it.
+      ends: what its name must end with.
 
     Raises:
       ValueError: none can be there.
@@ -41,6 +61,8 @@ def to_write(name: str, flag: str = "output") -> epath.Path:
         raise ValueError(f"--{flag}={name} is a directory: name a file")
     if "://" not in name and not path.parent.is_dir():
         raise ValueError(f"--{flag}={name}: its directory does not exist")
+    if not name.lower().endswith(ends):
+        raise ValueError(f"--{flag}={name}: its name must end with {ends}, so that no other file is replaced")
     return path
 
 

@@ -132,11 +132,13 @@ def _of_lines(path: epath.Path, head: Head) -> Iterator[str | tuple[str, ...]]:
 def main() -> None:
     """Reads --input and writes --output."""
     path = paths.to_read(_INPUT.value, "input")
-    paths.check_to_write(_OUTPUT.value)
+    paths.check_to_write(_OUTPUT.value, input=_INPUT.value)
     source = load.read(_MODEL.value)
     options = {"top_k": _TOP_K.value, "null_threshold": _NULL_THRESHOLD.value, "search": _search()}
     head = head_of(source, **options)
     given = tuple(column for column in (_TEXT.value, _TEXT_PAIR.value, *(_CHOICES.value or ())) if column)
+    if given and _TEXT.value is None and (known := source.facts.get("columns", {}).get("text")):
+        given = (known, *given)  # only the others are called otherwise here
     # A model of SuperGLUE knows how its own files are read, which may nest what is asked.
     own = not given and _INPUT.value.lower().endswith((".jsonl", ".jsonl.gz"))
     benchmark = source.facts.get("superglue") if own else None

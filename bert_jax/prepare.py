@@ -42,6 +42,11 @@ def main() -> None:
     """Prepares the text and prints the counts as JSON."""
     config = _CONFIG.value
     config_lib.validate(config)
+    if config.task.name:
+        raise config_lib.ConfigError(
+            f'task.name = "{config.task.name}" reads its own data as it is, and there is nothing to prepare: '
+            "name the config of a pretraining run"
+        )
     if config.data.source == "shards":
         raise config_lib.ConfigError(
             'data.source = "shards" is prepared text already: set "text", "jsonl", "tfds" or "embedded"'

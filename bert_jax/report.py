@@ -31,7 +31,7 @@ def main(directories: list[str]) -> None:
     output = _OUTPUT.value
     if not output:
         output = os.path.join(directories[0], workdir.REPORT) if len(directories) == 1 else workdir.REPORT
-    workdir.write(paths.to_write(output), report.render(runs))
+    workdir.write(paths.to_write(output, ends=".html"), report.render(runs))
     logging.info("%s: open it in a browser", output)
 
 

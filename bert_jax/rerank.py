@@ -58,7 +58,13 @@ def _check() -> None:
     if _OUTPUT.value:
         if not _INPUT.value:
             raise flags.UsageError("--output has the lists of --input: name these too")
-        paths.check_to_write(_OUTPUT.value)
+        paths.check_to_write(
+            _OUTPUT.value,
+            input=_INPUT.value,
+            dev=_DEV.value,
+            references=_REFERENCES.value,
+            dev_references=_DEV_REFERENCES.value,
+        )
 
 
 def _read(name: str, references: str | None, flag: str) -> list[nbest.NBest]:

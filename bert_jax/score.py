@@ -114,7 +114,7 @@ def _to_file(scorer: Scorer, texts: Iterator[str], source: load.Source) -> dict[
 
 def main() -> None:
     """Reads --input and writes --output."""
-    paths.check_to_write(_OUTPUT.value)
+    paths.check_to_write(_OUTPUT.value, input=_INPUT.value)
     path = paths.to_read(_INPUT.value, "input")
     source = load.read(_MODEL.value)
     scorer = _SCORING.scorer(source)

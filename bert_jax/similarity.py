@@ -34,7 +34,7 @@ _BATCH_TOKENS = options.define_batch_tokens()
 def main() -> None:
     """Reads --input, says the table, and writes --output."""
     if _OUTPUT.value:
-        paths.check_to_write(_OUTPUT.value)
+        paths.check_to_write(_OUTPUT.value, input=_INPUT.value)
     elif not _GOLD.value:
         raise flags.UsageError("without --gold there is nothing to say but the cosines: name an --output")
     path = paths.to_read(_INPUT.value, "input")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +16,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
+from bert_jax import jsonl
 from bert_jax import workdir as workdir_lib
 from bert_jax.config import ConfigError
 from bert_jax.data import mixture, pipeline, prepare, shards
@@ -34,6 +37,7 @@ class Text:
       weights: each one's share of the training examples; one text has 1.
       unigram: (V,) how often each token occurs in training, the texts weighted.
       general: the held-out split of `data.general_path`; None without one.
+      digest: of all their tokens and of how they are mixed: other text has another one.
     """
 
     tokenizer: Any
@@ -42,6 +46,7 @@ class Text:
     weights: tuple[float, ...]
     unigram: np.ndarray
     general: Any | None
+    digest: str
 
     def examples(
         self,
@@ -150,6 +155,7 @@ def open_text(config: ConfigDict) -> Text:
         weights=weights,
         unigram=train[0].unigram if len(train) == 1 else np.rint(unigram).astype(np.int64),
         general=general,
+        digest=_digest(folders, weights),
     )
     unknown = text.unigram[tokenizer.unk_id] / max(1, text.unigram.sum())
     if unknown > MUCH_UNKNOWN:
@@ -158,6 +164,41 @@ def open_text(config: ConfigDict) -> Text:
             100 * unknown,
         )
     return text
+
+
+def open_again(config: ConfigDict, workdir: epath.Path) -> Text:
+    """Opens the texts of a run that has saved checkpoints, in the vocabulary that it has.
+
+    Text that was changed since would give another one, whose numbers mean other words to the model.
+
+    Raises:
+      ValueError: as `open_text`, and where shards were made with another vocabulary.
+    """
+    text, vocabulary = open_text(config), workdir / workdir_lib.TOKENIZER
+    if tokenizers.load(vocabulary).digest() != text.tokenizer.digest():
+        if config.data.source == "shards":
+            raise ConfigError(
+                f"{vocabulary} is not the vocabulary of the shards, data.path = {config.data.path!r}: name "
+                "those that the run began with, prepare the text with data.tokenizer set to it, or take "
+                "another --workdir"
+            )
+        config = config.copy_and_resolve_references()
+        config.data.tokenizer, config.data.extend_vocab = str(vocabulary), 0
+        text = open_text(config)
+    about = workdir / workdir_lib.ABOUT
+    began_with = jsonl.read_object(about).get("text", text.digest) if about.exists() else text.digest
+    if began_with != text.digest:
+        logging.warning(
+            "the text is not the one that the run in %s was trained on: its vocabulary is kept, and what it "
+            "is shown and judged by is other text from here on",
+            workdir,
+        )
+    return text
+
+
+def _digest(folders: Sequence[pathlib.Path], weights: Sequence[float]) -> str:
+    splits = [shards.read_index(folder)["splits"] for folder in folders]  # they have each file's checksum
+    return hashlib.sha256(json.dumps([splits, weights], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _of_general(config: ConfigDict) -> ConfigDict:

@@ -23,7 +23,7 @@ from bert_jax import log as log_lib
 from bert_jax import members as members_lib
 from bert_jax import step as step_lib
 from bert_jax import workdir as workdir_lib
-from bert_jax.checkpoint import Checkpoints
+from bert_jax.checkpoint import CheckpointError, Checkpoints
 from bert_jax.data import pipeline, shards
 from bert_jax.evaluation import Evaluator, evaluators
 from bert_jax.members import Member
@@ -137,7 +137,7 @@ def _train_on(
             raise config_lib.ConfigError(
                 f"{root} went back from a spike, so its batches are its own: set sweep.together = 1"
             )
-    runs = build.build_together(completed, source, teacher)
+    runs = build.build_together(completed, source, teacher, roots[0] if saved else None)
     run = runs[0]
     steps = run.steps
     if jax.process_index() == 0:  # not before: what cannot be built leaves nothing behind
@@ -328,7 +328,9 @@ def _train_on(
 
 
 def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
-    """Evaluates the newest checkpoint of a workdir, and returns and logs the metrics.
+    """Evaluates the checkpoint of a workdir that `load` takes, and returns and logs the metrics.
+
+    It is the best one, or the newest where evaluation chose none.
 
     Raises:
       ConfigError: the workdir holds no run, or another one.
@@ -354,20 +356,37 @@ def evaluate(config: ConfigDict, workdir: epath.PathLike) -> dict[str, float]:
     if config.task.name:
         found.data.eval_path, found.task.eval_file = config.data.eval_path, config.task.eval_file
     workdir_lib.check(root, config, found)
-    run = build.build(config, source, teacher)
-    folder = root / workdir_lib.CHECKPOINTS
-    checkpoints = Checkpoints(folder, keep=config.checkpoint.keep, best_mode=None, saves=False)
+    if not workdir_lib.has_saved(root):
+        ended = workdir_lib.read_result(root) is not None
+        why = (
+            'they were dropped, as sweep.keep = "best" does: evaluate the best member'
+            if ended
+            else "train first"
+        )
+        raise FileNotFoundError(f"{root} holds no checkpoint to evaluate: {why}")
+    run = build.build(config, source, teacher, saved=root)
+    folder, mode = root / workdir_lib.CHECKPOINTS, run.task.best_mode if run.task else "min"
+    checkpoints = Checkpoints(folder, keep=config.checkpoint.keep, best_mode=mode, saves=False)
     with contextlib.closing(checkpoints):
         abstract = step_lib.abstract_state(run.setup, _sample(run), config.seed)
-        restored = checkpoints.restore(abstract)
+        step, last, restored = checkpoints.best_step(), checkpoints.latest_step(), None
+        if step is not None:
+            try:
+                restored = step, checkpoints.restore_step(step, abstract)
+            except CheckpointError as error:
+                logging.warning("%s: the newest one is evaluated in its place", error)
+        restored = restored or checkpoints.restore(abstract)
     if restored is None:
         raise FileNotFoundError(f"{root} holds no checkpoint to evaluate: train first")
     step, state = restored
+    if run.task:
+        run.task.recall(workdir_lib.read_facts(root))
     evaluator = Evaluator(run, run.phase_of(step))
     metrics = evaluator(state.params) | evaluator.generated(state.params)
     if jax.process_index() == 0:
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items())
-        logging.info("eval of step %d: %s", step, shown)
+        of_best = "" if step == last else ", the best, which predict and load take,"
+        logging.info("eval of step %d%s: %s", step, of_best, shown)
     return metrics
 
 

@@ -31,8 +31,8 @@ _HEAD = absl_flags.DEFINE_integer("head", 0, "Of --png: which, from 1; 0 draws a
 
 def main() -> None:
     """Reads the model and writes --output, and --png."""
-    output = paths.to_write(_OUTPUT.value)
-    png = paths.to_write(_PNG.value, "png") if _PNG.value else None
+    output = paths.to_write(_OUTPUT.value, ends=".html")
+    png = paths.to_write(_PNG.value, "png", ends=".png") if _PNG.value else None
     source = load.read(_MODEL.value)
     spec = source.spec
     for flag, value, most in (("layer", _LAYER.value, spec.layers), ("head", _HEAD.value, spec.heads)):

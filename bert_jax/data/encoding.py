@@ -246,6 +246,11 @@ class Tokenizer(abc.ABC):
         left_out = {self.pad_id, self.cls_id, self.sep_id}
         return self._join([i for i in ids if i not in left_out])
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All tokens, in the order of their ids."""
+        return tuple(self._tokens)
+
     def token(self, id: int) -> str:
         """The token of an id. Raises ValueError where it is not in [0, V)."""
         self._check(id)

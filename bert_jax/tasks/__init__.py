@@ -88,6 +88,9 @@ class Task:
         """Returns `facts` with what only an evaluation tells: its metrics, those of the best checkpoint."""
         return self.facts
 
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        """Takes what the run's own evaluation decided from its facts, before others of it are made."""
+
     def write_predictions(self, folder: epath.Path, name: str, outputs: Mapping[str, np.ndarray]) -> None:
         """Writes what the trained model says of `evals` or `tests` `name`, at the end of a run.
 

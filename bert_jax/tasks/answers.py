@@ -175,6 +175,7 @@ class Answers(Task):
         self.evals = {"eval": self._asked}
         self.heads = {"has_span": True}
         self.objective = AnswerSpan()
+        self._threshold: float | None = None  # of an earlier evaluation
         self.facts = {
             "kind": "answers", "seq_len": seq_len, "stride": config.task.stride,
             "max_question": config.task.max_question, "max_answer": config.task.max_answer,
@@ -221,7 +222,8 @@ class Answers(Task):
             best = answer_scores.best_threshold(always[:, column], odds, answerable, answered)
             found[f"best_{key}"], found[f"best_{key}_thresh"], above = best
         # The last of the two is F1. Odds that are another's to rounding must not be on its wrong side.
-        found["null_threshold"] = (found["best_f1_thresh"] + above) / 2
+        chosen = (found["best_f1_thresh"] + above) / 2
+        found["null_threshold"] = chosen if self._threshold is None else self._threshold
         for threshold, prefix in ((found["null_threshold"], ""), (0.0, "untuned_")):
             scores = np.where((odds > threshold)[:, None], ~answerable[:, None], always)
             for column, key in enumerate(("exact", "f1")):
@@ -230,6 +232,10 @@ class Answers(Task):
                     if not prefix and some.any():
                         found[part + key] = float(scores[some, column].mean())
         return found
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        """Takes the threshold that `predict` takes: one chosen on the rows that it judges would flatter."""
+        self._threshold = facts.get("null_threshold") if self.nulls else None
 
     def facts_of(self, metrics: Mapping[str, float]) -> Mapping[str, Any]:
         """Returns the facts with the threshold above which the model is to say that there is no answer."""

@@ -15,6 +15,8 @@ from bert_jax.tasks import Task, TaskDataError, own_data, scores
 from bert_jax.tasks.own_data import Columns
 from bert_jax.tasks.sequence import SequenceTask, Split
 
+_SOME = 10  # examples from which on labels that are all different are no classes
+
 Item = TypeVar("Item")
 
 
@@ -85,6 +87,11 @@ def make(config: ConfigDict, tokenizer: Any) -> Task:
 def _names(labels: Sequence[str]) -> tuple[str, ...]:
     """Returns the classes that occur, sorted: whole numbers by their value, all else as text."""
     found = {*labels}
+    if len(found) == len(labels) >= _SOME:
+        raise TaskDataError(
+            f"each of the {len(labels)} training examples has a label of its own, such as {labels[0]!r}: a "
+            'class has several; numbers are for task.name = "regression" (configs/text.py:regression)'
+        )
     if len(found) < 2:
         raise TaskDataError(
             f"every training example has the label {next(iter(found))!r}: a classification needs two"
@@ -98,7 +105,8 @@ def hold_out(whole: Split, fraction: float, choices: int = 1) -> dict[str, Split
 
     Of the examples of each class (of all, where labels are numbers) `fraction`, rounded, are held out: those
     whose texts have the smallest hashes. Examples of the same text are on one side together, so that
-    nothing which is judged was seen. A class of two texts or more has some on both sides.
+    nothing which is judged was seen. A class of two texts or more has some on both sides, unless there are so
+    many classes that more than a fifth of the examples would be held out: then `fraction` of all are.
 
     Args:
       whole: all examples.
@@ -119,11 +127,20 @@ def hold_out(whole: Split, fraction: float, choices: int = 1) -> dict[str, Split
     for digest in sorted(groups):
         first = labels[groups[digest][0]]
         strata[float(first) if np.issubdtype(labels.dtype, np.integer) else 0.0].append(groups[digest])
+
+    def wanted_of(stratum: list[list[int]]) -> int:
+        wanted = round(fraction * sum(len(group) for group in stratum))
+        return max(1, wanted) if fraction and len(stratum) > 1 else wanted
+
+    if sum(map(wanted_of, strata.values())) > max(fraction, 0.2) * len(labels):
+        logging.warning(
+            "%d classes in %d examples are too many for each to have some held out: it is done over all",
+            len(strata), len(labels),
+        )  # fmt: skip
+        strata = {0.0: [groups[digest] for digest in sorted(groups)]}
     held: list[int] = []
     for stratum in strata.values():
-        wanted = round(fraction * sum(len(group) for group in stratum))
-        if fraction and len(stratum) > 1:
-            wanted = max(1, wanted)
+        wanted = wanted_of(stratum)
         taken: list[int] = []
         for group in stratum[:-1]:
             if len(taken) >= wanted:

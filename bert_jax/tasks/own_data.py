@@ -126,7 +126,7 @@ def _named(row: tables.Row, column: str, names: Sequence[str]) -> tables.Row:
 
 
 def label(row: tables.Row, columns: Columns) -> str:
-    """Returns what the label column says, as a text: 3, true and "b" are "3", "true" and "b".
+    """Returns what the label column says, as a text: 3, true and " b " are "3", "true" and "b".
 
     Raises:
       TaskDataError: it says nothing.
@@ -135,7 +135,7 @@ def label(row: tables.Row, columns: Columns) -> str:
     said = value if isinstance(value, str) else json.dumps(value)
     if value is None or isinstance(value, list | dict) or not said.strip():
         raise TaskDataError(f"{row.where}: the {columns.label} {value!r} names no class")
-    return said
+    return said.strip()
 
 
 def split(rows: Sequence[tables.Row], columns: Columns, names: Sequence[str]) -> Split:
