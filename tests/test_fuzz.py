@@ -21,6 +21,7 @@ FEW = hypothesis.settings(
 )  # fmt: skip
 NAMES = (
     "text", "vocab.txt", "spiece.model", "tokenizer.json", "vocab.json", "tokenizer_config.json",
+    "tokenizer_config.json of bytes", "special_tokens_map.json of bytes", "added_tokens.json of bytes",
     "huggingface config", "safetensors", "safetensors index", "model.json", "config.json", "shards.json",
     "shard", "metrics.jsonl", "result.json", "about.json", "samples.json", "task.json", "spikes.json",
     "checkpoint record", "lines", "lines.gz", "corpus",

@@ -291,6 +291,29 @@ def test_the_hold_out_is_disjoint_stratified_and_stays(tmp_path: pathlib.Path, t
     assert sorted(few["train"].labels.tolist()) == [0, 1, 2]
 
 
+def test_many_classes_do_not_take_more_than_was_asked_for(caplog: Any) -> None:
+    labels = np.arange(400) // 2  # two examples of each of 200 classes
+    texts = [f"t{i}" for i in range(400)]
+    with caplog.at_level("WARNING"):
+        made = hold_out(Split(texts, None, labels), 0.05)
+    assert len(made["eval"].labels) == 20
+    assert "200 classes in 400 examples are too many for each to have some held out" in caplog.text
+
+
+def test_labels_of_which_none_is_there_twice_are_no_classes(tmp_path: pathlib.Path, tokenizer: Any) -> None:
+    rows = "".join(f"a,{n / 7:.3f}\n" for n in range(10))
+    c = tasks_data.config("classification", write(tmp_path, train_csv=f"say,kind\n{rows}"), **TEXT)
+    with pytest.raises(ValueError, match=r'each of the 10 .* such as .0.000.: .*task.name = "regression"'):
+        tasks.make(c, tokenizer)
+
+
+def test_spaces_around_a_label_are_no_part_of_it(tmp_path: pathlib.Path, tokenizer: Any) -> None:
+    data = {"train_csv": "say,kind\na,p \nb, q\nc,p\nd,q\n", "dev_csv": "say,kind\na,p\nb,q \n"}
+    task = tasks.make(tasks_data.config("classification", write(tmp_path, **data), **TEXT), tokenizer)
+    assert task.labels == ("p", "q")
+    assert task.evals["eval"].labels.tolist() == [0, 1]
+
+
 def test_a_hold_out_is_said_and_is_the_same_under_any_seed(
     tmp_path: pathlib.Path, tokenizer: Any, caplog: Any
 ) -> None:

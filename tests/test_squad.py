@@ -320,6 +320,11 @@ def test_metrics_and_their_files(tmp_path: pathlib.Path, tokenizer: Any) -> None
     assert best[1]["text"] == "" and best[1]["start_logit"] == -1
     assert "d\u200b c" in [each["text"] for each in best]  # as it stands in the text
     assert sum(each["probability"] for each in best) == pytest.approx(1)
+    # What an earlier evaluation decided is not decided anew by the rows that it is to be judged by.
+    task.recall({"null_threshold": -12.5})
+    found = task.metrics("eval", outputs)
+    assert (found["null_threshold"], found["exact"], found["best_exact"]) == (-12.5, 1 / 4, 2 / 4)
+    task.recall({})
     # A model that never finds q4's answer less likely than none.
     silent = perfect(task, {"q1": "b c d", "q2": "c d", "q3": "d", "q4": "?"}, null=-1)
     found = task.metrics("eval", silent)

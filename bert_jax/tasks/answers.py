@@ -198,10 +198,10 @@ class Answers(Task):
         They are `f1` and `exact`; beside them those of always saying that there is no answer
         (`no_answer_f1`, `no_answer_exact`). With unanswerable questions a threshold of the null odds is
         found that is best for F1 (`best_f1`, `best_f1_thresh`), and `f1` and `exact` are those with it, or
-        rather with `null_threshold`, half way to the next higher odds, which `bert_jax.predict` takes. There
-        are also `best_exact` with a threshold of its own, both where the threshold is 0 (`untuned_f1`,
-        `untuned_exact`), and those of the questions with (`HasAns_`) and without an answer (`NoAns_`). Names
-        are those of SQuAD 2.0's script.
+        rather with `null_threshold`, half way to the next higher odds, which `bert_jax.predict` takes; where
+        an earlier evaluation decided that (`recall`), it stays. There are also `best_exact` with a threshold
+        of its own, both where the threshold is 0 (`untuned_f1`, `untuned_exact`), and those of the questions
+        with (`HasAns_`) and without an answer (`NoAns_`). Names are those of SQuAD 2.0's script.
         """
         said = self._said(outputs)
         golds = [[answer.text for answer in question.answers] for question in self._asked.questions]

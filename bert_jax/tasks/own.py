@@ -15,7 +15,7 @@ from bert_jax.tasks import Task, TaskDataError, own_data, scores
 from bert_jax.tasks.own_data import Columns
 from bert_jax.tasks.sequence import SequenceTask, Split
 
-_SOME = 10  # examples from which on labels that are all different are no classes
+_SOME = 10  # examples: from so many on, labels that are all different are no classes
 
 Item = TypeVar("Item")
 
@@ -105,8 +105,8 @@ def hold_out(whole: Split, fraction: float, choices: int = 1) -> dict[str, Split
 
     Of the examples of each class (of all, where labels are numbers) `fraction`, rounded, are held out: those
     whose texts have the smallest hashes. Examples of the same text are on one side together, so that
-    nothing which is judged was seen. A class of two texts or more has some on both sides, unless there are so
-    many classes that more than a fifth of the examples would be held out: then `fraction` of all are.
+    nothing which is judged was seen. A class of two texts or more has some on both sides, unless there are
+    so many classes that more than ten examples, and a fifth, would be held out: then `fraction` of all are.
 
     Args:
       whole: all examples.
@@ -132,7 +132,7 @@ def hold_out(whole: Split, fraction: float, choices: int = 1) -> dict[str, Split
         wanted = round(fraction * sum(len(group) for group in stratum))
         return max(1, wanted) if fraction and len(stratum) > 1 else wanted
 
-    if sum(map(wanted_of, strata.values())) > max(fraction, 0.2) * len(labels):
+    if sum(map(wanted_of, strata.values())) > max(_SOME, max(fraction, 0.2) * len(labels)):
         logging.warning(
             "%d classes in %d examples are too many for each to have some held out: it is done over all",
             len(strata), len(labels),

@@ -19,9 +19,9 @@ import numpy as np
 from etils import epath
 from safetensors import numpy as safe
 
-from bert_jax import checkpoint_record, flags, spikes, workdir
+from bert_jax import checkpoint_record, flags, jsonl, spikes, workdir
 from bert_jax import config as config_lib
-from bert_jax.data import corpus, files, shard_writer, shards
+from bert_jax.data import corpus, files, shard_writer, shards, transformers_files
 from bert_jax.data import tokenizer as tokenizer_lib
 from bert_jax.data.encoding import Tokenizer
 from bert_jax.interop import huggingface, huggingface_config, huggingface_files, tensorflow1
@@ -107,9 +107,10 @@ def _text() -> Callable[[bytes], None]:
 
 def _vocabulary(name: str, beside: dict[str, bytes] | None = None) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
+        folder = "-".join(("v", name, *(beside or ())))
         for other, content in (beside or {}).items():
-            _put(f"v-{name}/{other}", content)
-        file = _put(f"v-{name}/{name}", data)
+            _put(f"{folder}/{other}", content)
+        file = _put(f"{folder}/{name}", data)
         tokenizer = tokenizer_lib.load(file.parent if beside else file)
         assert tokenizer.vocab_size > 0
         tokenizer.decode(tokenizer.encode("the cats. é").ids)
@@ -263,6 +264,10 @@ _OF_A_RUN = {
 }
 
 
+_LEAVES = {"format": 1, "metric": 0.5, "best_mode": "max", "leaves": {"a/b": ["float32", [2, 3], 7]},
+           "notes": {"skips": [[2, 1]], "losses": [1.5]}}  # fmt: skip
+
+
 def _good_config() -> bytes:
     config = config_lib.default()
     config.train.steps = 1
@@ -275,7 +280,14 @@ def _config_json(data: bytes) -> None:
 
 
 def _record(data: bytes) -> None:
+    """Reads the bytes as a checkpoint's file, and what record they have as one whose checksum is right."""
     _put("record/1/_CHECKPOINT_METADATA", data)
+    with contextlib.suppress(checkpoint_record.DamagedError):
+        checkpoint_record.read(epath.Path(FOLDER / "record"), 1)
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # there is none
+        record = jsonl.parse(data)["custom_metadata"]["record"]
+        metadata = {"custom_metadata": {"record": record, "crc32": checkpoint_record.crc32(record)}}
+        _put("record/1/_CHECKPOINT_METADATA", _dumps(metadata))
     with contextlib.suppress(checkpoint_record.DamagedError):  # it is passed over
         checkpoint_record.read(epath.Path(FOLDER / "record"), 1)
 
@@ -342,21 +354,41 @@ def readers() -> dict[str, Reader]:
     json_lines = b'{"a": "x", "b": 1}\n{"a": "", "b": "2.5", "c": null}\n'
     good = _made_shards("s-good")
     merges = {"merges.txt": bytebpe_merges(bytebpe)}
+    words_of_bytes = _dumps(json.loads(bytebpe.files()["tokenizer.json"])["model"]["vocab"])
+    of = {
+        family: transformers_files.files(tokenizer, 16, family)
+        for family, tokenizer in (("bert", wordpiece), ("roberta", bytebpe), ("modernbert", bytebpe))
+    }
     return {
         "text": Reader(_text(), ["the cats. 2,000 日本 é\ud800".encode("utf-8", "surrogatepass"), b" \x00a\xff"]),
         "vocab.txt": Reader(_vocabulary("vocab.txt"), ["\n".join(WORDS).encode()]),
         "spiece.model": Reader(_vocabulary("spiece.model"), [sentencepiece.files()["spiece.model"]]),
         "tokenizer.json": Reader(
-            _vocabulary("tokenizer.json"), [_dumps(_WORDPIECE), bytebpe.files()["tokenizer.json"]]
+            _vocabulary("tokenizer.json"),
+            [_dumps(_WORDPIECE), bytebpe.files()["tokenizer.json"], *(of[name]["tokenizer.json"] for name in of)],
         ),
         "vocab.json": Reader(
             _vocabulary("vocab.json", merges),
-            [_dumps(json.loads(bytebpe.files()["tokenizer.json"])["model"]["vocab"])],
+            [words_of_bytes],
         ),
         "tokenizer_config.json": Reader(
             _vocabulary("tokenizer_config.json", {"vocab.txt": "\n".join(WORDS).encode()}),
-            [wordpiece.files()["tokenizer_config.json"], b'{"mask_token": {"content": "[MASK]"}}'],
+            [
+                wordpiece.files()["tokenizer_config.json"],
+                b'{"mask_token": {"content": "[MASK]"}}',
+                of["bert"]["tokenizer_config.json"],
+            ],
         ),
+        **{
+            f"{name} of bytes": Reader(
+                _vocabulary(name, {"vocab.json": words_of_bytes, **merges}), [content]
+            )
+            for name, content in (
+                ("tokenizer_config.json", of["roberta"]["tokenizer_config.json"]),
+                ("special_tokens_map.json", b'{"mask_token": {"content": "<mask>", "lstrip": true}, "sep_token": "</s>"}'),
+                ("added_tokens.json", _dumps({"<e1>": bytebpe.vocab_size, "<e2>": bytebpe.vocab_size + 1})),
+            )
+        },
         "huggingface config": Reader(_config, _configs(wordpiece)),
         "safetensors": Reader(
             _arrays, [safe.save({"a": np.ones((2, 3), np.float32), "b": np.ones(3, np.float16)})]
@@ -373,7 +405,7 @@ def readers() -> dict[str, Reader]:
             name: Reader(functools.partial(_workdir, name=name), [seed])
             for name, seed in _OF_A_RUN.items()
         },
-        "checkpoint record": Reader(_record, [b'{"custom_metadata": {"record": {"format": 1}, "crc32": 1}}']),
+        "checkpoint record": Reader(_record, [_dumps({"custom_metadata": {"record": _LEAVES, "crc32": 1}})]),
         "lines": Reader(lambda data: list(files.lines(_put("lines.txt", data))) and None, [b"a\nb\r\n\xef\xbb\xbfc"]),
         "lines.gz": Reader(lambda data: list(files.lines(_put("lines.gz", data))) and None, [gzip.compress(b"a\nb")]),
         "corpus": Reader(_corpus("text"), [b"# A *heading*\n\nSome text.\n\n---\nMore. " + b"word " * 50]),
