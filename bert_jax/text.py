@@ -174,7 +174,10 @@ def open_again(config: ConfigDict, workdir: epath.Path) -> Text:
     Raises:
       ValueError: as `open_text`, and where shards were made with another vocabulary.
     """
-    text, vocabulary = open_text(config), workdir / workdir_lib.TOKENIZER
+    config, vocabulary = config.copy_and_resolve_references(), workdir / workdir_lib.TOKENIZER
+    if config.data.tokenizer and not config.data.extend_vocab:
+        config.data.tokenizer = str(vocabulary)  # the one that was named may have moved, or changed
+    text = open_text(config)
     if tokenizers.load(vocabulary).digest() != text.tokenizer.digest():
         if config.data.source == "shards":
             raise ConfigError(
@@ -182,7 +185,6 @@ def open_again(config: ConfigDict, workdir: epath.Path) -> Text:
                 "those that the run began with, prepare the text with data.tokenizer set to it, or take "
                 "another --workdir"
             )
-        config = config.copy_and_resolve_references()
         config.data.tokenizer, config.data.extend_vocab = str(vocabulary), 0
         text = open_text(config)
     about = workdir / workdir_lib.ABOUT

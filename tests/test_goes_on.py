@@ -45,6 +45,15 @@ def test_a_pretraining_run_keeps_its_vocabulary(tmp_path, caplog):
     assert tokenizers.load(tmp_path / "new" / workdir.TOKENIZER).tokens != began_with.tokens
 
 
+def test_a_pretraining_run_goes_on_without_the_model_that_it_began_with(tmp_path):
+    first, root = tmp_path / "first", tmp_path / "run"
+    train.train(small.config(tmp_path, **{"train.steps": 1}), first)
+    config = small.config(tmp_path, **{"init_from": str(first), "train.steps": 2})
+    result = train.train(config, root)
+    first.rename(tmp_path / "moved")
+    assert train.evaluate(config, root)["loss"] == pytest.approx(result["loss"], rel=1e-6)
+
+
 def test_shards_of_another_vocabulary_are_refused(tmp_path):
     from bert_jax.data import prepare
 
