@@ -118,6 +118,7 @@ TEXTS = [
     shards("an index whose splits are a list", "s/shards.json is damaged", {"shards.json": with_value("splits", value=["train"])}),
     shards("an index with no number", "s/shards.json is damaged", {"shards.json": with_value("splits", "train", "tokens", value="x")}),
     shards("an index of a strange type", "s/shards.json is damaged", {"shards.json": with_value("dtype", value="O")}),
+    shards("an index whose type is no Python", "its dtype is '9 9'", {"shards.json": with_value("dtype", value="9 9")}),
     shards("an index out of the directory", "s/shards.json is damaged", {"shards.json": with_value("splits", "train", "shards", 0, "file", value="../x.npy")}),
     shards("an index of an absolute path", "s/shards.json is damaged", {"shards.json": with_value("splits", "train", "shards", 0, "file", value="/etc/passwd")}),
     shards("a shard that is not there", "s/train-00000.tokens.npy is missing or damaged", {"train-00000.tokens.npy": None}),

@@ -223,16 +223,16 @@ def open(directory: str | os.PathLike[str], split: str, cache_dir: str = "") -> 
         return _open(local, index, split, directory)
     except ShardError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # JSON that is no index
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:  # JSON that is no index
         raise ShardError(
             f"{local / INDEX} is damaged ({type(error).__name__}: {error}): prepare the text again"
         ) from error
 
 
 def _open(local: pathlib.Path, index: dict[str, Any], split: str, directory: str | os.PathLike[str]) -> Split:
-    dtype = np.dtype(index["dtype"])
-    if dtype not in (np.uint16, np.uint32):
+    if index["dtype"] not in ("uint16", "uint32"):  # NumPy would parse any other text as Python
         raise ValueError(f"its dtype is {index['dtype']!r}")
+    dtype = np.dtype(index["dtype"])
     if split not in index["splits"]:
         raise ShardError(f"{directory} has no {split} split: prepare it with data.eval_path or with "
                          "data.eval_fraction above 0")  # fmt: skip
