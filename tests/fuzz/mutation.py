@@ -31,7 +31,7 @@ def mutated(data: bytes, draw: random.Random, most: int = 1 << 16) -> bytes:
 
 def everywhere(data: bytes, values: tuple[Any, ...] = _VALUES) -> Iterator[bytes]:
     """Yields JSON, or JSON lines, with each of some values in each of its first places in turn."""
-    lines = data.split(b"\n") if data.count(b"\n") > 1 and not data.startswith(b"{\n") else [data]
+    lines = _lines(data)
     for number, line in enumerate(lines[:3]):
         try:
             whole = [json.loads(line)]
@@ -44,6 +44,11 @@ def everywhere(data: bytes, values: tuple[Any, ...] = _VALUES) -> Iterator[bytes
             part[key] = good
 
 
+def _lines(data: bytes) -> list[bytes]:
+    """Returns JSON lines one by one; JSON of several lines is one."""
+    return data.split(b"\n") if data.count(b"\n") > 1 and not data.startswith(b"{\n") else [data]
+
+
 def _places(part: Any) -> Iterator[tuple[Any, Any]]:
     """Yields each object or list with each of its keys, of a list its first three."""
     for key in part if isinstance(part, dict) else range(min(3, len(part))):
@@ -54,7 +59,7 @@ def _places(part: Any) -> Iterator[tuple[Any, Any]]:
 
 def _json(data: bytes, draw: random.Random) -> bytes | None:
     """Returns JSON, or JSON lines, with another value somewhere; None where it is none."""
-    lines = data.split(b"\n") if data.count(b"\n") > 1 and not data.startswith(b"{\n") else [data]
+    lines = _lines(data)
     number = draw.randrange(len(lines))
     try:
         whole = [json.loads(lines[number])]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
+from bert_jax import forms
 from bert_jax.interop.families.table import (
     ACTIVATIONS,
     VOCABULARY,
@@ -127,7 +127,7 @@ def _theta(config: Config, kind: str, old: str, default: float) -> float:
     theta = parameters.get("rope_theta", config.get(old, default))
     if theta is None:  # local layers as global ones
         theta = config.get("global_rope_theta", 160_000.0)
-    if isinstance(theta, bool) or not isinstance(theta, int | float) or not 1 <= theta <= sys.float_info.max:
+    if not forms.NUMBER.fits(theta) or theta < 1:
         raise ValueError(f"rope_theta of {kind} = {theta!r}: it must be a number, at least 1")
     return float(theta)
 
